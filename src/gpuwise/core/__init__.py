@@ -1,0 +1,1 @@
+"""What a job, a node, an event and a decision are: the vocabulary every other package speaks."""

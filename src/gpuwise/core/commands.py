@@ -1,0 +1,172 @@
+"""What shall be done: imperative, frozen; and the decision that carries it, with its reasons."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpuwise.core.spec import NodeSpec, Sharing
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+
+class Grant(NamedTuple):
+    """The devices of one node that a job gets, as a bit mask; for MIG, where on the device its slice starts."""
+
+    node: int
+    devices: int
+    slice_start: int = -1
+
+
+class MigSlice(NamedTuple):
+    """One hardware slice of a partitioned GPU."""
+
+    profile: str
+    start: int
+    milli: int
+    memory_bytes: float
+
+
+class Placement(NamedTuple):
+    """Where a job runs: its grants, how it shares them, and what part of each GPU it holds."""
+
+    grants: tuple[Grant, ...]
+    sharing: Sharing = Sharing.EXCLUSIVE
+    milli: int = WHOLE_GPU_MILLI
+
+    @property
+    def gpus(self) -> int:
+        """Number of devices."""
+        return sum(grant.devices.bit_count() for grant in self.grants)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes it spans."""
+        return tuple(grant.node for grant in self.grants)
+
+    def devices(self) -> list[tuple[int, int]]:
+        """Every (node, device) it touches."""
+        return [
+            (grant.node, device)
+            for grant in self.grants
+            for device in range(grant.devices.bit_length())
+            if grant.devices >> device & 1
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something an executor is asked to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Command):
+    """Run a job that has not run yet."""
+
+    job: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Command):
+    """Run a suspended job on from where it was."""
+
+    job: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend(Command):
+    """Save a running job and take its GPUs."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Command):
+    """Run an elastic job on with another number of GPUs."""
+
+    job: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate(Command):
+    """Run a job on elsewhere with as many GPUs as before."""
+
+    job: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition(Command):
+    """Cut an empty GPU into MIG slices; no slices makes it whole again."""
+
+    node: int
+    device: int
+    slices: tuple[MigSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provision(Command):
+    """Bring a new node into the cluster."""
+
+    node: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Command):
+    """Give an empty node back."""
+
+    node: int
+
+
+COMMAND_TYPES: tuple[type[Command], ...] = (Start, Resume, Suspend, Resize, Migrate, Repartition, Provision, Release)
+
+
+class Why(enum.Enum):
+    """The codes of the reasons for which a job waits; the text is filled with a reason's numbers."""
+
+    NO_ROOM = "needs {gpus} GPUs{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node"
+    NO_SHARE = "needs {percent:.0f}% of one GPU; no GPU has that much left that it may share"
+    NO_HOST_ROOM = "GPUs are idle, but no node with them has {cpus:g} CPUs and {memory} of memory left"
+    NEVER_FITS = "cannot run here: needs {gpus} GPUs{where}, and the cluster has {total} such GPUs"
+    BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPUs"
+    RESERVED = "would delay job {ahead}, which has a reservation at {at_s:.0f} s"
+    OUTRANKED = "needs {gpus} GPUs{where}; the jobs that hold them come first under this policy"
+    NEXT_ROUND = "is looked at when the next round begins, at {at_s:.0f} s"
+    NOT_CHOSEN = "could run, but the policy did not choose it"
+    STOPPING = "is saving its state before it leaves its GPUs"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits: a code, and the numbers in it."""
+
+    code: Why
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.code.value.format(**self.numbers)
+
+
+Explain = Callable[[int], Reason]
+
+
+def not_chosen(job: int) -> Reason:
+    """The reason given where a policy gives none."""
+    return Reason(Why.NOT_CHOSEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy decided: commands in order, when to ask it again, and why each waiting job waits."""
+
+    commands: tuple[Command, ...] = ()
+    wake_at: float | None = None
+    reasons: Explain = not_chosen
+    """Called with a waiting job; answers are made when asked for, since most are never read."""
+
+
+NOTHING = Decision()

@@ -1,0 +1,30 @@
+"""Errors a user can act on: what was wrong, with the value, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GpuwiseError(Exception):
+    """Something the user can mend; its text is shown as it is, without a traceback."""
+
+
+class UnknownNameError(GpuwiseError):
+    """A name that is not in a catalogue or registry, with the nearest valid ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest_names(name, known)
+        listed = ", ".join(self.nearest)
+        super().__init__(f"unknown {kind} {name!r}; did you mean {listed}?" if listed else f"unknown {kind} {name!r}")
+
+
+def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names closest to ``name``, best first; all of them when few are known and none is close."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.5)
+    if not close and len(by_folded) <= 12:
+        close = sorted(by_folded)
+    return [by_folded[folded] for folded in close]

@@ -1,0 +1,237 @@
+"""The job table: what was declared of every job, and how far each has come."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.spec import ANY_SHARING, JobSpec, Sharing
+from gpuwise.core.tables import Array, Table
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+
+class Status(enum.IntEnum):
+    """The life of a job."""
+
+    DECLARED = 0
+    """Known, not submitted yet."""
+    PENDING = 1
+    STARTING = 2
+    """Holds its GPUs; no step yet since a start, resume, move or resize."""
+    RUNNING = 3
+    SUSPENDING = 4
+    """Its GPUs are promised to others; it is saving its state."""
+    SUSPENDED = 5
+    SUCCEEDED = 6
+    FAILED = 7
+    CANCELLED = 8
+
+
+WAITING = frozenset((Status.PENDING, Status.SUSPENDED))
+PLACED = frozenset((Status.STARTING, Status.RUNNING))
+ENDED = frozenset((Status.SUCCEEDED, Status.FAILED, Status.CANCELLED))
+
+LIFE_CYCLE: Mapping[Status, frozenset[Status]] = {
+    Status.DECLARED: frozenset((Status.PENDING,)),
+    Status.PENDING: frozenset((Status.STARTING, Status.CANCELLED)),
+    Status.STARTING: frozenset((Status.RUNNING, Status.SUSPENDING, Status.PENDING, *ENDED)),
+    Status.RUNNING: frozenset((Status.STARTING, Status.SUSPENDING, Status.PENDING, *ENDED)),
+    Status.SUSPENDING: frozenset((Status.SUSPENDED, Status.PENDING, *ENDED)),
+    Status.SUSPENDED: frozenset((Status.STARTING, Status.CANCELLED)),
+    Status.SUCCEEDED: frozenset(),
+    Status.FAILED: frozenset(),
+    Status.CANCELLED: frozenset(),
+}
+"""Which status may follow which; a job whose node is lost is pending again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a job asks for; jobs that ask for the same have the same shape, so one look answers for all of them."""
+
+    id: int
+    gpus: int
+    min_gpus: int
+    max_gpus: int
+    milli: int
+    gpu_memory_bytes: float
+    gpu_types: tuple[str, ...]
+    sharing: frozenset[Sharing]
+    cpus: float
+    memory_bytes: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether it asks for whole GPUs (or none)."""
+        return self.milli == WHOLE_GPU_MILLI
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether it asks for CPUs or memory of the node."""
+        return self.cpus > 0 or self.memory_bytes > 0
+
+
+SPEC_DEFAULTS: Mapping[str, Any] = {
+    "submit_s": 0.0, "gpus": 1, "gpu_frac": 1.0, "gpu_memory_bytes": 0.0, "gpu_types": (), "sharing": ANY_SHARING,
+    "cpus": 0.0, "memory_bytes": 0.0, "priority": 0, "deadline_s": math.inf, "tenant": "", "model": "",
+    "batch_size": 0, "gpu_util_frac": math.nan, "suspend_s": 0.0, "resume_s": 0.0, "migrate_s": 0.0, "resize_s": 0.0,
+}  # fmt: skip
+
+
+class JobTable(Table):
+    """One row a job: what was declared of it, then how far it has come."""
+
+    COLUMNS: ClassVar[Mapping[str, tuple[str, float]]] = {
+        # declared and forecast
+        "shape": ("i4", -1),
+        "submit_s": ("f8", 0.0),
+        "duration_s": ("f8", math.nan),
+        "steps": ("f8", math.nan),
+        "priority": ("i4", 0),
+        "deadline_s": ("f8", math.inf),
+        "tenant": ("i4", 0),
+        "model": ("i4", 0),
+        "batch_size": ("i4", 0),
+        "gpu_util_frac": ("f8", math.nan),
+        "suspend_s": ("f8", 0.0),
+        "resume_s": ("f8", 0.0),
+        "migrate_s": ("f8", 0.0),
+        "resize_s": ("f8", 0.0),
+        # how far it has come
+        "status": ("i1", Status.DECLARED),
+        "steps_done": ("f8", 0.0),  # as last reported, at since_s
+        "since_s": ("f8", 0.0),
+        "rate": ("f8", 0.0),  # believed steps per second from since_s on
+        "saved_steps": ("f8", 0.0),  # what a restart would keep
+        "placed_s": ("f8", math.nan),  # when it got the GPUs it holds
+        "attained_gpu_s": ("f8", 0.0),  # GPU time held, up to placed_s
+        "first_start_s": ("f8", math.nan),
+        "finish_s": ("f8", math.nan),
+        "placements": ("i4", 0),  # times it was given GPUs
+        "preemptions": ("i4", 0),
+        "migrations": ("i4", 0),
+        "resizes": ("i4", 0),
+    }
+
+    shape: Array
+    submit_s: Array
+    duration_s: Array
+    steps: Array
+    priority: Array
+    deadline_s: Array
+    tenant: Array
+    model: Array
+    batch_size: Array
+    gpu_util_frac: Array
+    suspend_s: Array
+    resume_s: Array
+    migrate_s: Array
+    resize_s: Array
+    status: Array
+    steps_done: Array
+    since_s: Array
+    rate: Array
+    saved_steps: Array
+    placed_s: Array
+    attained_gpu_s: Array
+    first_start_s: Array
+    finish_s: Array
+    placements: Array
+    preemptions: Array
+    migrations: Array
+    resizes: Array
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.shapes: list[Shape] = []
+        self.tenants: list[str] = []
+        self.models: list[str] = []
+        self._shape_ids: dict[tuple[Any, ...], int] = {}
+        self._tenant_ids: dict[str, int] = {}
+        self._model_ids: dict[str, int] = {}
+
+    def shape_of(self, row: int) -> Shape:
+        """What job ``row`` asks for."""
+        return self.shapes[self.shape.item(row)]
+
+    def declare(self, specs: Iterable[JobSpec]) -> range:
+        """Adds jobs one by one and returns their rows."""
+        specs = list(specs)
+        names = [field.name for field in fields(JobSpec)]
+        return self.declare_columns({name: [getattr(spec, name) for spec in specs] for name in names})
+
+    def declare_columns(self, given: Mapping[str, Sequence[Any]]) -> range:
+        """Adds many jobs at once from columns named as the fields of `JobSpec`, already checked."""
+        ids = [str(name) for name in given["id"]]
+        count = len(ids)
+        self._register_ids(ids)
+        of = {name: given.get(name, [default] * count) for name, default in SPEC_DEFAULTS.items()}
+        gpus = [int(value) for value in of["gpus"]]
+        asked = zip(
+            gpus,
+            (own if low is None else int(low) for low, own in zip(given.get("min_gpus", gpus), gpus, strict=True)),
+            (own if high is None else int(high) for high, own in zip(given.get("max_gpus", gpus), gpus, strict=True)),
+            (max(1, round(frac * WHOLE_GPU_MILLI)) for frac in of["gpu_frac"]),
+            of["gpu_memory_bytes"], of["gpu_types"], of["sharing"], of["cpus"], of["memory_bytes"],
+            strict=True,
+        )  # fmt: skip
+        durations = np.asarray(given["duration_s"], dtype="f8")
+        steps = np.asarray([math.nan if s is None else s for s in given.get("steps", [None] * count)], dtype="f8")
+        columns: dict[str, Array] = {
+            "shape": np.fromiter((self._shape_id(key) for key in asked), dtype="i4", count=count),
+            "duration_s": durations,
+            "steps": np.where(np.isnan(steps), durations, steps),
+            "tenant": _codes(of["tenant"], self.tenants, self._tenant_ids),
+            "model": _codes(of["model"], self.models, self._model_ids),
+        }
+        for name in ("submit_s", "priority", "deadline_s", "batch_size", "gpu_util_frac", "suspend_s", "resume_s", "migrate_s", "resize_s"):
+            columns[name] = np.asarray(of[name])
+        return self.extend(columns, count)
+
+    def spec(self, row: int) -> JobSpec:
+        """The declaration of job ``row`` as an object."""
+        shape = self.shape_of(row)
+        plain = {
+            name: getattr(self, name).item(row)
+            for name in ("submit_s", "duration_s", "steps", "priority", "deadline_s", "batch_size", "gpu_util_frac",
+                         "suspend_s", "resume_s", "migrate_s", "resize_s")
+        }  # fmt: skip
+        return JobSpec(
+            id=self.ids[row], gpus=shape.gpus, min_gpus=shape.min_gpus, max_gpus=shape.max_gpus,
+            gpu_frac=shape.milli / WHOLE_GPU_MILLI, gpu_memory_bytes=shape.gpu_memory_bytes, gpu_types=shape.gpu_types,
+            sharing=shape.sharing, cpus=shape.cpus, memory_bytes=shape.memory_bytes,
+            tenant=self.tenants[self.tenant.item(row)], model=self.models[self.model.item(row)], **plain,
+        )  # fmt: skip
+
+    def _register_ids(self, ids: list[str]) -> None:
+        first = self.length
+        for offset, name in enumerate(ids):
+            if self.row_of.setdefault(name, first + offset) != first + offset:
+                raise GpuwiseError(f"job id {name!r} is used twice; ids must be unique")
+        self.ids += ids
+
+    def _shape_id(self, key: tuple[Any, ...]) -> int:
+        known = self._shape_ids.get(key)
+        if known is None:
+            known = self._shape_ids[key] = len(self.shapes)
+            self.shapes.append(Shape(known, *key))
+        return known
+
+
+def _codes(names: Sequence[str], listed: list[str], known: dict[str, int]) -> Array:
+    codes = np.empty(len(names), dtype="i4")
+    for position, name in enumerate(names):
+        code = known.get(name)
+        if code is None:
+            code = known[name] = len(listed)
+            listed.append(name)
+        codes[position] = code
+    return codes

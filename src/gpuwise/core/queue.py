@@ -1,0 +1,91 @@
+"""The waiting jobs, kept in a policy's order as they come, change and go."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace, merge
+
+from gpuwise.core.jobs import JobTable
+
+RankKey = Callable[[int], float]
+"""A waiting job's place in line: lowest first, ties by row, that is by submission."""
+
+Entry = tuple[float, int]
+
+
+class WaitingQueue:
+    """Waiting jobs in lanes, one a shape, each sorted by the policy's key.
+
+    Jobs of one shape ask for the same, so when the first of a lane does not fit, nobody behind it does: a decision
+    looks at the heads of a few lanes and not at thousands of jobs.
+    """
+
+    def __init__(self, jobs: JobTable, key: RankKey) -> None:
+        self._jobs = jobs
+        self.key = key
+        self.lanes: dict[int, list[Entry]] = {}
+        self._entry: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entry)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._entry
+
+    def __iter__(self) -> Iterator[int]:
+        """Every waiting job, first in line first."""
+        return (job for _, job in merge(*self.lanes.values()))
+
+    def add(self, job: int) -> None:
+        """Lines a job up."""
+        entry = (self.key(job), job)
+        self._entry[job] = entry
+        shape = self._jobs.shape.item(job)
+        lane = self.lanes.get(shape)
+        if lane is None:
+            self.lanes[shape] = [entry]
+        elif entry > lane[-1]:
+            lane.append(entry)
+        else:
+            insort(lane, entry)
+
+    def remove(self, job: int) -> None:
+        """Takes a job out of the line."""
+        entry = self._entry.pop(job)
+        shape = self._jobs.shape.item(job)
+        lane = self.lanes[shape]
+        if len(lane) == 1:
+            del self.lanes[shape]
+        else:
+            del lane[bisect_left(lane, entry)]
+
+    def reorder(self, key: RankKey) -> None:
+        """Lines everybody up anew by another key."""
+        self.key = key
+        jobs = list(self._entry)
+        self.lanes.clear()
+        self._entry.clear()
+        for job in jobs:
+            self.add(job)
+
+    def head(self) -> int:
+        """The job that is first in line."""
+        return min(lane[0] for lane in self.lanes.values())[1]
+
+    def key_of(self, job: int) -> float:
+        """The key a waiting job is lined up by."""
+        return self._entry[job][0]
+
+    def walk(self, closed: set[int]) -> Iterator[int]:
+        """Waiting jobs in order, leaving out lanes whose shape is, or on the way becomes, a member of ``closed``."""
+        heads = [(lane[0], shape, 0, lane) for shape, lane in self.lanes.items() if shape not in closed]
+        heapify(heads)
+        while heads:
+            (_, job), shape, position, lane = heads[0]
+            yield job
+            position += 1
+            if shape in closed or position == len(lane):
+                heappop(heads)
+            else:
+                heapreplace(heads, (lane[position], shape, position, lane))

@@ -1,0 +1,106 @@
+"""The state of the cluster: who waits, who runs where, what is free. Only the engine changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.commands import Placement
+from gpuwise.core.jobs import JobTable, Status
+from gpuwise.core.nodes import NodeTable
+from gpuwise.core.protocols import RateModel
+from gpuwise.core.queue import RankKey, WaitingQueue
+from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.tables import Array
+
+
+class Residents:
+    """Who shares a device with whom; jobs alone on whole GPUs are not listed."""
+
+    def __init__(self) -> None:
+        self._on: dict[tuple[int, int], list[int]] = {}
+
+    def add(self, job: int, placement: Placement) -> None:
+        """A job comes to the devices of a shared placement."""
+        for device in placement.devices():
+            self._on.setdefault(device, []).append(job)
+
+    def remove(self, job: int, placement: Placement) -> None:
+        """A job leaves."""
+        for device in placement.devices():
+            self._on[device].remove(job)
+            if not self._on[device]:
+                del self._on[device]
+
+    def neighbours(self, job: int, placement: Placement) -> tuple[int, ...]:
+        """The other jobs on the devices of a placement; those on MIG slices do not disturb each other."""
+        if placement.sharing is Sharing.EXCLUSIVE or placement.sharing is Sharing.MIG:
+            return ()
+        found = {other for device in placement.devices() for other in self._on.get(device, ()) if other != job}
+        return tuple(sorted(found))
+
+
+class ClusterState:
+    """Jobs, nodes and what is free, as columns and indexes."""
+
+    def __init__(self, cluster: ClusterSpec, beliefs: RateModel | None = None, order: RankKey | None = None) -> None:
+        self.now_s = 0.0
+        self.nodes = NodeTable()
+        for node in cluster.nodes:
+            self.nodes.add(node)
+        self.jobs = JobTable()
+        self.capacity = Capacity(self.nodes)
+        self.placed: dict[int, Placement] = {}
+        """Where each job that holds GPUs holds them, in the order they came."""
+        self.residents = Residents()
+        self.submitted = 0
+        """Jobs submitted so far."""
+        self.waiting = WaitingQueue(self.jobs, order or self._submitted_at)
+        self.beliefs: RateModel = beliefs if beliefs is not None else DeclaredRates(self.jobs, self.nodes)
+
+    def _submitted_at(self, job: int) -> float:
+        at: float = self.jobs.submit_s.item(job)
+        return at
+
+    def status(self, job: int) -> Status:
+        """Where a job is in its life."""
+        return Status(self.jobs.status.item(job))
+
+
+class DeclaredRates:
+    """Steps per second as declared: steps over duration, scaled by GPU type, gang size and share of the GPU.
+
+    A gang of other than the declared size runs at a speed proportional to its GPUs. In a time slice a job has its share
+    of the time. Jobs that share a device at the same time slow each other down when their utilizations add up to more
+    than one GPU. Durations may be given apart from the table: what is true need not be what is declared.
+    """
+
+    def __init__(self, jobs: JobTable, nodes: NodeTable, durations_s: Array | None = None) -> None:
+        self._jobs = jobs
+        self._nodes = nodes
+        self._durations_s = durations_s
+
+    def rates(
+        self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
+    ) -> list[float]:
+        """Steps per second of each job on its placement beside its residents."""
+        return [self._rate(*each) for each in zip(jobs, placements, residents, strict=True)]
+
+    def _rate(self, job: int, placement: Placement, neighbours: Sequence[int]) -> float:
+        table, nodes = self._jobs, self._nodes
+        durations = table.duration_s if self._durations_s is None else self._durations_s
+        rate: float = table.steps.item(job) / durations.item(job)
+        grants = placement.grants
+        rate *= min(nodes.type_speed[nodes.type_of[grant.node]] for grant in grants)
+        shape = table.shape_of(job)
+        if placement.sharing is Sharing.EXCLUSIVE:
+            gpus = sum([grant.devices.bit_count() for grant in grants])
+            return rate if gpus == shape.gpus else rate * gpus / shape.gpus
+        if placement.sharing is Sharing.SHARED:
+            load = sum(self._utilization(each) for each in (job, *neighbours))
+            return rate / max(1.0, load)
+        return rate * min(1.0, placement.milli / shape.milli)
+
+    def _utilization(self, job: int) -> float:
+        known: float = self._jobs.gpu_util_frac.item(job)
+        return known if known == known else self._jobs.shape_of(job).milli / 1000

@@ -1,0 +1,248 @@
+"""What a policy sees and the scratch copy it tries placements on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from gpuwise.core.capacity import Capacity, OverAllocationError
+from gpuwise.core.commands import (
+    Command,
+    Decision,
+    Explain,
+    Migrate,
+    Placement,
+    Repartition,
+    Resize,
+    Resume,
+    Start,
+    Suspend,
+)
+from gpuwise.core.jobs import JobTable, Shape, Status
+from gpuwise.core.nodes import NodeTable
+from gpuwise.core.protocols import Placer, RateModel
+from gpuwise.core.queue import WaitingQueue
+from gpuwise.core.reasons import Reason, explain_room
+from gpuwise.core.state import ClusterState
+from gpuwise.core.tables import Array, read_only
+
+
+class ClusterView:
+    """The cluster as a policy sees it: read-only."""
+
+    __slots__ = ("_placer", "_state")
+
+    def __init__(self, state: ClusterState, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._state.now_s
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """The jobs that wait, in the policy's order."""
+        return self._state.waiting
+
+    @property
+    def placed(self) -> Mapping[int, Placement]:
+        """Where each job that holds GPUs holds them."""
+        return self._state.placed
+
+    @property
+    def capacity(self) -> Capacity:
+        """What is free."""
+        return self._state.capacity
+
+    @property
+    def nodes(self) -> NodeTable:
+        """What every node has."""
+        return self._state.nodes
+
+    @property
+    def rates(self) -> RateModel:
+        """How fast jobs are believed to run, where and beside whom."""
+        return self._state.beliefs
+
+    @property
+    def jobs(self) -> JobTable:
+        """Everything known of every job; read a cell with ``view.jobs.priority.item(job)``."""
+        return self._state.jobs
+
+    def column(self, name: str) -> Array:
+        """A column of the job table, one entry for each job submitted so far, read-only."""
+        state = self._state
+        return read_only(getattr(state.jobs, name)[: state.submitted])
+
+    def shape(self, job: int) -> Shape:
+        """What a job asks for."""
+        return self._state.jobs.shape_of(job)
+
+    def job_id(self, job: int) -> str:
+        """The id its user knows a job by."""
+        return self._state.jobs.ids[job]
+
+    def status(self, job: int) -> Status:
+        """Where a job is in its life."""
+        return self._state.status(job)
+
+    def remaining_s(self, job: int) -> float:
+        """Believed time a job still needs: at its rate while it runs, as declared while it waits."""
+        jobs = self._state.jobs
+        left = jobs.steps.item(job) - jobs.steps_done.item(job)
+        if jobs.status.item(job) == Status.RUNNING and jobs.rate.item(job) > 0:
+            return max(0.0, left / jobs.rate.item(job) - (self.now_s - jobs.since_s.item(job)))
+        return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
+
+    def attained_gpu_s(self, job: int) -> float:
+        """GPU time a job has held so far."""
+        state = self._state
+        attained: float = state.jobs.attained_gpu_s.item(job)
+        placement = state.placed.get(job)
+        if placement is None:
+            return attained
+        return attained + (state.now_s - state.jobs.placed_s.item(job)) * placement.gpus * placement.milli / 1000
+
+    def attained_of(self, jobs: Array) -> Array:
+        """GPU time held so far by many jobs that hold GPUs now."""
+        table, placed = self._state.jobs, self._state.placed
+        held = np.fromiter((placed[job].gpus * placed[job].milli / 1000 for job in jobs.tolist()), "f8", len(jobs))
+        since: Array = table.attained_gpu_s[jobs] + (self.now_s - table.placed_s[jobs]) * held
+        return since
+
+    def draft(self, placer: Placer | None = None) -> Draft:
+        """A scratch copy to try placements on."""
+        return Draft(self, self._state, placer or self._placer)
+
+
+class Draft:
+    """Commands tried one after the other on a scratch copy; `seal` makes them a decision."""
+
+    __slots__ = ("_capacity", "_placed", "_placer", "_state", "closed", "commands", "view")
+
+    def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
+        self.view = view
+        self._state = state
+        self._placer = placer
+        self._capacity: Capacity | None = None
+        self._placed: dict[int, Placement | None] = {}
+        self.commands: list[Command] = []
+        self.closed: set[int] = set()
+        """Shapes that were found not to fit since the last time anything was freed."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """What is free if the commands so far are carried out."""
+        return self._state.capacity if self._capacity is None else self._capacity
+
+    def placement(self, job: int) -> Placement | None:
+        """Where a job would be."""
+        return self._placed[job] if job in self._placed else self._state.placed.get(job)
+
+    def waiting(self) -> Iterator[int]:
+        """Waiting jobs in order, passing over those that ask for what was just found not to fit."""
+        return self._state.waiting.walk(self.closed)
+
+    def find(self, job: int, gpus: int | None = None) -> Placement | None:
+        """Room for a job, or none."""
+        shape = self._state.jobs.shape_of(job)
+        return self._placer(self.capacity, shape, shape.gpus if gpus is None else gpus)
+
+    def find_in(self, capacity: Capacity, job: int) -> Placement | None:
+        """Room for a job in a capacity other than the draft's own."""
+        shape = self._state.jobs.shape_of(job)
+        return self._placer(capacity, shape, shape.gpus)
+
+    def start(self, job: int, placement: Placement | None = None) -> bool:
+        """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
+        state = self._state
+        shape = state.jobs.shape_of(job)
+        if placement is None:
+            if shape.id in self.closed:
+                return False
+            placement = self._placer(self.capacity, shape, shape.gpus)
+            if placement is None:
+                self.closed.add(shape.id)
+                return False
+        self._scratch().take(placement, shape)
+        self._placed[job] = placement
+        fresh = state.jobs.status.item(job) == Status.PENDING
+        self.commands.append(Start(job, placement) if fresh else Resume(job, placement))
+        return True
+
+    def suspend(self, job: int) -> None:
+        """Takes a job's GPUs away."""
+        held = self.placement(job)
+        assert held is not None, f"job {job} holds no GPUs"
+        self._scratch().give(held, self._state.jobs.shape_of(job))
+        self._placed[job] = None
+        self.commands.append(Suspend(job))
+        self.closed.clear()
+
+    def keep(self, job: int) -> bool:
+        """Takes a suspension back, if nobody was given the GPUs meanwhile."""
+        held = self._state.placed[job]
+        try:
+            self._scratch().take(held, self._state.jobs.shape_of(job))
+        except OverAllocationError:
+            return False
+        self.commands.remove(Suspend(job))
+        del self._placed[job]
+        return True
+
+    def move(self, job: int, placement: Placement) -> None:
+        """Moves a job to another placement: a resize if the number of GPUs differs, else a migration."""
+        held = self.placement(job)
+        assert held is not None, f"job {job} holds no GPUs"
+        shape = self._state.jobs.shape_of(job)
+        scratch = self._scratch()
+        scratch.give(held, shape)
+        try:
+            scratch.take(placement, shape)
+        except Exception:
+            scratch.take(held, shape)
+            raise
+        self._placed[job] = placement
+        self.commands.append((Migrate if held.gpus == placement.gpus else Resize)(job, placement))
+        self.closed.clear()
+
+    def repartition(self, command: Repartition) -> None:
+        """Cuts an empty GPU into slices."""
+        self._scratch().repartition(command.node, command.device, command.slices)
+        self.commands.append(command)
+        self.closed.clear()
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self.commands)
+
+    def rollback(self, mark: int) -> None:
+        """Undoes every start and suspension since a mark."""
+        scratch, jobs = self._scratch(), self._state.jobs
+        while len(self.commands) > mark:
+            command = self.commands.pop()
+            assert isinstance(command, (Start, Resume, Suspend)), "moves and partitions cannot be rolled back"
+            shape = jobs.shape_of(command.job)
+            if isinstance(command, Suspend):
+                held = self._state.placed[command.job]
+                scratch.take(held, shape)
+            else:
+                scratch.give(command.placement, shape)
+            del self._placed[command.job]
+        self.closed.clear()
+
+    def seal(self, wake_at: float | None = None, reasons: Explain | None = None) -> Decision:
+        """The decision: these commands, and why everybody else waits."""
+        return Decision(tuple(self.commands), wake_at, reasons or self.explain)
+
+    def explain(self, job: int) -> Reason:
+        """Why a job does not fit now."""
+        return explain_room(self._state, job)
+
+    def _scratch(self) -> Capacity:
+        if self._capacity is None:
+            self._capacity = self._state.capacity.fork()
+        return self._capacity

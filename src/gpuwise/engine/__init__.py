@@ -1,0 +1,1 @@
+"""Turns events into state and decisions into commands; the only place where state changes."""

@@ -1,0 +1,41 @@
+"""The loop that drives an engine with an executor, until nothing will ever happen again."""
+
+from __future__ import annotations
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.protocols import Executor
+from gpuwise.engine.engine import Engine
+
+IDLE_WAKEUPS = 10_000
+"""So many wake-ups in a row with nothing running and nothing decided mean that nothing ever will be."""
+
+
+class StalledError(GpuwiseError):
+    """Jobs wait, nothing runs, and the policy starts none of them."""
+
+
+def drive(engine: Engine, executor: Executor) -> None:
+    """Runs until no job is left and nothing more can happen."""
+    wait, apply, step = executor.wait, executor.apply, engine.step
+    idle = 0
+    while (batch := wait(engine.wake_at)) is not None:
+        now_s, events = batch
+        commands = step(now_s, events)
+        if commands:
+            apply(now_s, commands)
+            idle = 0
+        elif not engine.state.placed:
+            idle += 1
+            if idle > IDLE_WAKEUPS and engine.state.waiting:
+                break
+    if engine.state.waiting:
+        raise StalledError(_stalled(engine))
+
+
+def _stalled(engine: Engine) -> str:
+    waiting = list(engine.state.waiting)
+    job = waiting[0]
+    return (
+        f"policy {engine.policy.name!r} leaves {len(waiting)} jobs waiting for ever with nothing running; "
+        f"the first, {engine.state.jobs.ids[job]!r}, {engine.reason(job)}"
+    )

@@ -1,0 +1,155 @@
+"""The engine: takes events, asks the policy, checks what it says, and is the only one to change state."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.commands import (
+    NOTHING,
+    Command,
+    Decision,
+    Migrate,
+    Placement,
+    Reason,
+    Resize,
+    Resume,
+    Start,
+    Suspend,
+    Why,
+)
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import Event, WokeUp
+from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.protocols import Placer, Policy, RateModel
+from gpuwise.core.spec import ClusterSpec
+from gpuwise.core.state import ClusterState
+from gpuwise.core.view import ClusterView
+from gpuwise.engine.journal import Journal
+from gpuwise.engine.transitions import HANDLERS, LifeCycleError
+
+
+class InvalidDecisionError(GpuwiseError):
+    """A policy decided what cannot be done."""
+
+
+class Engine:
+    """One state, one policy, one journal."""
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        policy: Policy,
+        *,
+        placer: Placer,
+        seed: int = 0,
+        beliefs: RateModel | None = None,
+        round_s: float | None = None,
+    ) -> None:
+        if round_s is not None and not (round_s > 0 and math.isfinite(round_s)):
+            raise GpuwiseError(f"a round of {round_s} s; it must be above 0")
+        self.policy = policy
+        self.state = ClusterState(cluster, beliefs)
+        self.view = ClusterView(self.state, getattr(policy, "placer", None) or placer)
+        if hasattr(policy, "rank"):
+            self.state.waiting.key = partial(policy.rank, self.view)
+        self.journal = Journal(cluster, self.state.jobs, policy.name, seed)
+        self.wake_at: float | None = None
+        self.decide_s = array("d")
+        """How long each decision took."""
+        self._rng = np.random.default_rng(seed)
+        self._wakes_on = policy.wakes_on | {WokeUp}
+        self._round_s = round_s
+        self._last: Decision = NOTHING
+
+    def step(self, now_s: float, events: Sequence[Event]) -> Sequence[Command]:
+        """Takes in what happened and returns what shall be done about it."""
+        state, record = self.state, self.journal.append
+        state.now_s = now_s
+        wakes = False
+        for event in events:
+            kind = type(event)
+            HANDLERS[kind](state, event)
+            record(event)
+            if kind in self._wakes_on:
+                wakes = True
+        if not wakes:
+            return ()
+        if self._round_s is not None and not self._round_begins(now_s):
+            return ()
+        return self._decide()
+
+    def reason(self, job: int) -> Reason | None:
+        """Why a job waits; None for one that does not wait."""
+        status = self.state.status(job)
+        if status in PLACED or status in ENDED or status is Status.DECLARED:
+            return None
+        if status is Status.SUSPENDING:
+            return Reason(Why.STOPPING)
+        if self._round_s is not None and self.wake_at is not None and self._last is NOTHING:
+            return Reason(Why.NEXT_ROUND, {"at_s": self.wake_at})
+        return self._last.reasons(job)
+
+    def _round_begins(self, now_s: float) -> bool:
+        """Whether this is the first moment of a round; else asks to be woken at the next."""
+        assert self._round_s is not None
+        rounds = now_s / self._round_s
+        if abs(rounds - round(rounds)) * self._round_s < 1e-6:
+            return True
+        self.wake_at = math.ceil(rounds) * self._round_s
+        return False
+
+    def _decide(self) -> Sequence[Command]:
+        begun = perf_counter()
+        decision = self.policy.decide(self.view, self._rng)
+        self.decide_s.append(perf_counter() - begun)
+        self._last = decision
+        self.wake_at = decision.wake_at
+        commands = decision.commands
+        if commands:
+            self._carry_out(commands)
+        if self._round_s is not None and (self.state.waiting or commands):
+            self.wake_at = (math.floor(self.state.now_s / self._round_s + 1e-9) + 1) * self._round_s
+        return commands
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        state, record = self.state, self.journal.append
+        for command in commands:
+            try:
+                if isinstance(command, (Start, Resume, Migrate, Resize)):
+                    self._check_placement(command.job, command.placement)
+                self._check_status(command)
+                HANDLERS[type(command)](state, command)
+            except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
+                raise InvalidDecisionError(f"policy {self.policy.name!r} decided {command}: {error}") from error
+            record(command)
+
+    def _check_status(self, command: Command) -> None:
+        """Start is for jobs that never ran or must begin again, resume for those that were suspended."""
+        if isinstance(command, (Start, Resume)):
+            expected = Status.PENDING if isinstance(command, Start) else Status.SUSPENDED
+            if self.state.jobs.status.item(command.job) != expected:
+                raise InvalidDecisionError(f"its job is {self.state.status(command.job).name}, not {expected.name}")
+        elif isinstance(command, (Suspend, Migrate, Resize)) and command.job not in self.state.placed:
+            raise InvalidDecisionError("its job holds no GPUs")
+
+    def _check_placement(self, job: int, placement: Placement) -> None:
+        shape = self.state.jobs.shape_of(job)
+        types, type_of = self.state.capacity.types_for(shape), self.state.nodes.type_of
+        gpus = 0
+        for node, devices, _ in placement.grants:
+            gpus += devices.bit_count()
+            if type_of[node] not in types:
+                raise InvalidDecisionError(f"job {job} may not run on GPU type {self.state.nodes.types[type_of[node]]}")
+        if not shape.min_gpus <= gpus <= shape.max_gpus:
+            raise InvalidDecisionError(f"job {job} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {gpus}")
+        if placement.sharing not in shape.sharing:
+            raise InvalidDecisionError(f"job {job} does not allow {placement.sharing.name}")
+        if not 1 <= placement.milli <= 1000:
+            raise InvalidDecisionError(f"a share of {placement.milli}/1000 of a GPU")

@@ -1,0 +1,155 @@
+"""The append-only journal: every event and command in order; replaying it gives the same state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import EVENT_TYPES, Event, JobSubmitted
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.state import ClusterState
+from gpuwise.engine.transitions import HANDLERS
+
+VERSION = 1
+Record = Event | Command
+_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in (*EVENT_TYPES, *COMMAND_TYPES)}
+_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES.values()}
+
+
+class JournalError(GpuwiseError):
+    """A journal that cannot be read."""
+
+
+class Journal:
+    """What happened and what was done about it, since the beginning."""
+
+    def __init__(self, cluster: ClusterSpec, jobs: JobTable, policy: str, seed: int) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.seed = seed
+        self.records: list[Record] = []
+        self.append = self.records.append
+        self._jobs = jobs
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def lines(self) -> Iterator[str]:
+        """The journal as JSON, a line a record; a job's declaration stands with its submission."""
+        nodes = [_plain(node) for node in self.cluster.nodes]
+        yield _json({"gpuwise_journal": VERSION, "policy": self.policy, "seed": self.seed, "nodes": nodes})
+        at_s = 0.0
+        for record in self.records:
+            kind = type(record)
+            entry = {"type": kind.__name__} | {name: _plain(getattr(record, name)) for name in _FIELDS[kind]}
+            if isinstance(record, Event):
+                at_s = record.at_s
+            else:
+                entry["at_s"] = at_s
+            if isinstance(record, JobSubmitted):
+                entry["spec"] = _plain(self._jobs.spec(record.job))
+            yield _json(entry)
+
+    def write(self, path: Path) -> None:
+        """Writes the journal to a file."""
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in self.lines())
+
+    def digest(self) -> str:
+        """A fingerprint: equal journals have equal digests."""
+        digest = hashlib.sha256()
+        for line in self.lines():
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
+
+
+def replay(lines: Iterable[str]) -> ClusterState:
+    """The state that a journal leads to."""
+    source = iter(lines)
+    header = _loads(next(source, ""), 1)
+    if header.get("gpuwise_journal") != VERSION:
+        raise JournalError(f"line 1: not a gpuwise journal of version {VERSION}")
+    state = ClusterState(ClusterSpec(tuple(NodeSpec(**_floats(node)) for node in header["nodes"])))
+    for number, line in enumerate(source, start=2):
+        entry = _loads(line, number)
+        if "spec" in entry:
+            _declare(state, entry, number)
+        kind = _TYPES.get(entry["type"])
+        if kind is None:
+            raise JournalError(f"line {number}: unknown record {entry['type']!r}")
+        state.now_s = entry["at_s"]
+        HANDLERS[kind](state, kind(**{name: _revive(name, entry[name]) for name in _FIELDS[kind]}))
+    return state
+
+
+def read_journal(path: Path) -> ClusterState:
+    """The state that a journal file leads to."""
+    with path.open(encoding="utf-8") as file:
+        return replay(file)
+
+
+def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
+    spec = _floats(entry["spec"])
+    spec["gpu_types"] = tuple(spec["gpu_types"])
+    spec["sharing"] = frozenset(Sharing[name] for name in spec["sharing"])
+    rows = state.jobs.declare([JobSpec(**spec)])
+    if rows[0] != entry["job"]:
+        raise JournalError(f"line {number}: job {entry['job']} is declared as row {rows[0]}; lines are missing")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Placement):
+        return {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
+    if isinstance(value, (JobSpec, NodeSpec)):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, frozenset):
+        return sorted(member.name for member in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _floats(entry: dict[str, Any]) -> dict[str, Any]:
+    """Undoes how infinite and unknown numbers are written."""
+    return {
+        name: float(value) if isinstance(value, str) and value in ("inf", "nan", "-inf") and name.endswith(_NUMBERS) else value
+        for name, value in entry.items()
+    }
+
+
+_NUMBERS = ("_s", "_bytes", "_frac", "cpus", "_hour")
+
+
+def _revive(name: str, value: Any) -> Any:
+    if name == "placement":
+        grants = tuple(Grant(*grant) for grant in value["grants"])
+        return Placement(grants, Sharing[value["sharing"]], value["milli"])
+    if name == "slices":
+        return tuple(MigSlice(*each) for each in value)
+    if name == "interrupted":
+        return tuple((job, steps) for job, steps in value)
+    if name == "node" and isinstance(value, dict):
+        return NodeSpec(**_floats(value))
+    return value
+
+
+def _json(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":"), allow_nan=False)
+
+
+def _loads(line: str, number: int) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise JournalError(f"line {number}: not JSON ({error.msg})") from error
+    if not isinstance(entry, dict):
+        raise JournalError(f"line {number}: not a record")
+    return entry

@@ -1,0 +1,240 @@
+"""How each event and command changes the state: the whole of it, so that replaying a journal gives the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuwise.core.commands import (
+    Command,
+    Migrate,
+    Placement,
+    Provision,
+    Release,
+    Repartition,
+    Resize,
+    Resume,
+    Start,
+    Suspend,
+)
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import (
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobStarted,
+    JobSubmitted,
+    JobSuspended,
+    NodeAdded,
+    NodeLost,
+    NodeRestored,
+    WokeUp,
+)
+from gpuwise.core.jobs import LIFE_CYCLE, Status
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import ClusterState
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+# Plain numbers: the path of one event runs hundreds of thousands of times.
+PENDING, STARTING, RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
+SUSPENDING, SUSPENDED = int(Status.SUSPENDING), int(Status.SUSPENDED)
+SUCCEEDED, FAILED, CANCELLED = int(Status.SUCCEEDED), int(Status.FAILED), int(Status.CANCELLED)
+_MAY_FOLLOW = [frozenset(int(after) for after in LIFE_CYCLE[before]) for before in Status]
+
+
+class LifeCycleError(GpuwiseError):
+    """An event or command that does not fit where its job is in its life."""
+
+
+def _become(state: ClusterState, job: int, status: int) -> None:
+    column = state.jobs.status
+    before = column.item(job)
+    if status not in _MAY_FOLLOW[before]:
+        raise LifeCycleError(f"job {state.jobs.ids[job]!r} is {Status(before).name} and cannot become {Status(status).name}")
+    column[job] = status
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def _place(state: ClusterState, job: int, placement: Placement) -> None:
+    jobs = state.jobs
+    state.capacity.take(placement, jobs.shape_of(job))
+    state.placed[job] = placement
+    jobs.placed_s[job] = state.now_s
+    jobs.placements[job] += 1
+    if placement.sharing is not Sharing.EXCLUSIVE:
+        state.residents.add(job, placement)
+
+
+def _leave(state: ClusterState, job: int) -> None:
+    placement = state.placed.pop(job, None)
+    if placement is None:
+        return
+    jobs = state.jobs
+    state.capacity.give(placement, jobs.shape_of(job))
+    gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
+    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + (state.now_s - jobs.placed_s.item(job)) * gpus
+    if placement.sharing is not Sharing.EXCLUSIVE:
+        neighbours = state.residents.neighbours(job, placement)
+        state.residents.remove(job, placement)
+        _rebelieve(state, neighbours)
+
+
+def _start(state: ClusterState, command: Start | Resume) -> None:
+    job = command.job
+    _become(state, job, STARTING)
+    state.waiting.remove(job)
+    _place(state, job, command.placement)
+    first_start = state.jobs.first_start_s
+    if (known := first_start.item(job)) != known:
+        first_start[job] = state.now_s
+
+
+def _suspend(state: ClusterState, command: Suspend) -> None:
+    _become(state, command.job, SUSPENDING)
+    state.jobs.preemptions[command.job] += 1
+    _leave(state, command.job)
+
+
+def _move(state: ClusterState, command: Migrate | Resize) -> None:
+    job = command.job
+    _settle(state, job)
+    _become(state, job, STARTING)
+    _leave(state, job)
+    _place(state, job, command.placement)
+    moves = state.jobs.migrations if isinstance(command, Migrate) else state.jobs.resizes
+    moves[job] += 1
+
+
+def _repartition(state: ClusterState, command: Repartition) -> None:
+    state.capacity.repartition(command.node, command.device, command.slices)
+
+
+def _provision(state: ClusterState, command: Provision) -> None:
+    """The node counts from the moment it has joined."""
+
+
+def _release(state: ClusterState, command: Release) -> None:
+    if any(command.node in placement.nodes for placement in state.placed.values()):
+        raise LifeCycleError(f"node {state.nodes.names[command.node]!r} has jobs on it and cannot be released")
+    state.capacity.set_up(command.node, False)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def _submitted(state: ClusterState, event: JobSubmitted) -> None:
+    _become(state, event.job, PENDING)
+    state.submitted = max(state.submitted, event.job + 1)
+    state.waiting.add(event.job)
+
+
+def _started(state: ClusterState, event: JobStarted) -> None:
+    job = event.job
+    _become(state, job, RUNNING)
+    state.jobs.since_s[job] = event.at_s
+    placement = state.placed[job]
+    if placement.sharing is Sharing.EXCLUSIVE:
+        state.jobs.rate[job] = state.beliefs.rates((job,), (placement,), ((),))[0]
+    else:
+        _rebelieve(state, (job, *state.residents.neighbours(job, placement)))
+
+
+def _rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
+    """Asks the beliefs again about jobs whose neighbours came or went."""
+    running = [job for job in jobs if state.jobs.status.item(job) == RUNNING]
+    placements = [state.placed[job] for job in running]
+    residents = [state.residents.neighbours(*each) for each in zip(running, placements, strict=True)]
+    for job, rate in zip(running, state.beliefs.rates(running, placements, residents), strict=True):
+        _settle(state, job)
+        state.jobs.rate[job] = rate
+
+
+def _settle(state: ClusterState, job: int) -> None:
+    """Counts the steps a running job is believed to have done since it was last heard of."""
+    jobs = state.jobs
+    if jobs.status.item(job) == RUNNING:
+        believed = jobs.steps_done.item(job) + jobs.rate.item(job) * (state.now_s - jobs.since_s.item(job))
+        jobs.steps_done[job] = min(believed, jobs.steps.item(job))
+        jobs.since_s[job] = state.now_s
+
+
+def _progressed(state: ClusterState, event: JobProgressed) -> None:
+    if state.jobs.status.item(event.job) != RUNNING:
+        raise LifeCycleError(f"job {state.jobs.ids[event.job]!r} reports progress but is not running")
+    state.jobs.steps_done[event.job] = event.steps_done
+    state.jobs.since_s[event.job] = event.at_s
+
+
+def _queue_again(state: ClusterState, job: int, status: int, steps: float) -> None:
+    _become(state, job, status)
+    _leave(state, job)
+    jobs = state.jobs
+    jobs.steps_done[job] = jobs.saved_steps[job] = steps
+    jobs.rate[job] = 0.0
+    state.waiting.add(job)
+
+
+def _suspended(state: ClusterState, event: JobSuspended) -> None:
+    _queue_again(state, event.job, SUSPENDED, event.steps_done)
+
+
+def _end(state: ClusterState, job: int, status: int) -> None:
+    if job in state.waiting:
+        state.waiting.remove(job)
+    _become(state, job, status)
+    _leave(state, job)
+    state.jobs.finish_s[job] = state.now_s
+
+
+def _finished(state: ClusterState, event: JobFinished) -> None:
+    job = event.job
+    _become(state, job, SUCCEEDED)
+    _leave(state, job)
+    jobs = state.jobs
+    jobs.finish_s[job] = event.at_s
+    jobs.steps_done[job] = jobs.steps.item(job)
+
+
+def _failed(state: ClusterState, event: JobFailed) -> None:
+    if event.will_retry:
+        _queue_again(state, event.job, PENDING, event.steps_kept)
+    else:
+        _end(state, event.job, FAILED)
+
+
+def _cancelled(state: ClusterState, event: JobCancelled) -> None:
+    _end(state, event.job, CANCELLED)
+
+
+def _node_added(state: ClusterState, event: NodeAdded) -> None:
+    state.capacity.add_node(state.nodes.add(event.node))
+
+
+def _node_lost(state: ClusterState, event: NodeLost) -> None:
+    kept = dict(event.interrupted)
+    for job in [job for job, placement in state.placed.items() if event.node in placement.nodes]:
+        _queue_again(state, job, PENDING, kept.get(job, state.jobs.saved_steps.item(job)))
+    state.capacity.set_up(event.node, False)
+
+
+def _node_restored(state: ClusterState, event: NodeRestored) -> None:
+    state.capacity.set_up(event.node, True)
+
+
+def _woke_up(state: ClusterState, event: WokeUp) -> None:
+    """Time passes; nothing else."""
+
+
+Handler = Callable[[ClusterState, Any], None]
+
+HANDLERS: dict[type[Event] | type[Command], Handler] = {
+    JobSubmitted: _submitted, JobStarted: _started, JobProgressed: _progressed, JobSuspended: _suspended,
+    JobFinished: _finished, JobFailed: _failed, JobCancelled: _cancelled,
+    NodeAdded: _node_added, NodeLost: _node_lost, NodeRestored: _node_restored, WokeUp: _woke_up,
+    Start: _start, Resume: _start, Suspend: _suspend, Migrate: _move, Resize: _move,
+    Repartition: _repartition, Provision: _provision, Release: _release,
+}  # fmt: skip

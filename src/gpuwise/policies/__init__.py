@@ -1,0 +1,1 @@
+"""Who gets which GPUs: one file a policy, and the placements they share."""

@@ -1,0 +1,284 @@
+"""Where on the cluster: placements that policies share.
+
+A placer finds room for a gang or says there is none. Whole GPUs go by the node index: for each GPU type a shape may run
+on, in the order of the cluster, the first that holds the gang. Fractions of a GPU go to devices open to sharing, or open
+an idle one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from gpuwise.core.capacity import Capacity, NodeSet, first
+from gpuwise.core.commands import Grant, Placement
+from gpuwise.core.errors import UnknownNameError
+from gpuwise.core.jobs import Shape
+from gpuwise.core.protocols import Placer
+from gpuwise.core.spec import Sharing
+from gpuwise.core.tables import Array
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+
+@lru_cache(maxsize=65536)
+def lowest(devices: int, count: int) -> int:
+    """The lowest ``count`` devices of a mask."""
+    taken = 0
+    for _ in range(count):
+        low = devices & -devices
+        taken |= low
+        devices ^= low
+    return taken
+
+
+EVERY_NODE: NodeSet = -1
+NodeOrder = Callable[[Capacity, int, int, NodeSet], Iterator[tuple[int, int]]]
+"""Nodes in the order a placement prefers them, each with how many GPUs to take there at most."""
+
+
+class WholeGpus:
+    """Finds whole GPUs: on one node if the gang fits on one, else over several in a placement's own order."""
+
+    def __init__(self, choose: Callable[[list[NodeSet], int], int], spill: NodeOrder | None, share: ShareChoice) -> None:
+        self._choose = choose
+        self._spill = spill
+        self._share = share
+
+    def __call__(self, capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
+        """Room for ``gpus`` GPUs of a shape, or none."""
+        if shape.milli != WHOLE_GPU_MILLI:
+            return self._share(capacity, shape)
+        for gpu_type in capacity.types_for(shape):
+            if capacity.idle_total[gpu_type] >= gpus:
+                found = self._on_type(capacity, shape, gpus, gpu_type)
+                if found is not None:
+                    return found
+        return None
+
+    def _on_type(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
+        buckets = capacity.by_idle[gpu_type]
+        if gpus < len(buckets):
+            usable = buckets
+            if shape.cpus or shape.memory_bytes:
+                hosts = capacity.hosts(shape, gpus)
+                usable = [nodes & hosts for nodes in buckets]
+            node = self._choose(usable, gpus)
+            if node >= 0:
+                return Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
+        return None if self._spill is None else self._over_nodes(capacity, shape, gpus, gpu_type)
+
+    def _over_nodes(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
+        assert self._spill is not None
+        hosts = capacity.hosts(shape, 1) if shape.needs_host else EVERY_NODE
+        grants: list[Grant] = []
+        needed = gpus
+        for node, most in self._spill(capacity, gpu_type, needed, hosts):
+            count = min(most, needed)
+            if shape.needs_host:
+                count = min(count, _host_limit(capacity, shape, node))
+            if count:
+                grants.append(Grant(node, lowest(capacity.idle[node], count)))
+                needed -= count
+                if not needed:
+                    return Placement(tuple(grants))
+        return None
+
+
+def _host_limit(capacity: Capacity, shape: Shape, node: int) -> int:
+    """How many of a gang's GPUs the CPUs and memory of a node can feed."""
+    limits = [shape.gpus]
+    for free, asked in ((capacity.free_cpus, shape.cpus), (capacity.free_memory, shape.memory_bytes)):
+        if asked > 0 and np.isfinite(free[node]):
+            limits.append(int((free[node] + 1e-9) // (asked / shape.gpus)))
+    return min(limits)
+
+
+# -- one node ----------------------------------------------------------------------------------------------------------
+
+
+def _lowest_node(buckets: list[NodeSet], gpus: int) -> int:
+    found = 0
+    for nodes in buckets[gpus:]:
+        found |= nodes
+    return first(found)
+
+
+def _fullest_node(buckets: list[NodeSet], gpus: int) -> int:
+    for nodes in buckets[gpus:]:
+        if nodes:
+            return first(nodes)
+    return -1
+
+
+def _emptiest_node(buckets: list[NodeSet], gpus: int) -> int:
+    for nodes in reversed(buckets[gpus:]):
+        if nodes:
+            return first(nodes)
+    return -1
+
+
+def _no_node(buckets: list[NodeSet], gpus: int) -> int:
+    return -1
+
+
+# -- several nodes -----------------------------------------------------------------------------------------------------
+
+
+def _by_number(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    nodes = capacity.at_least(gpu_type, 1) & hosts
+    while nodes:
+        node = first(nodes)
+        yield node, capacity.idle[node].bit_count()
+        nodes &= nodes - 1
+
+
+def _by_room(counts: range, capacity: Capacity, gpu_type: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    for count in counts:
+        nodes = capacity.by_idle[gpu_type][count] & hosts
+        while nodes:
+            yield first(nodes), count
+            nodes &= nodes - 1
+
+
+def _fullest_first(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    return _by_room(range(1, len(capacity.by_idle[gpu_type])), capacity, gpu_type, hosts)
+
+
+def _emptiest_first(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    return _by_room(range(len(capacity.by_idle[gpu_type]) - 1, 0, -1), capacity, gpu_type, hosts)
+
+
+def _fewest_nodes(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    """Whole empty nodes, then the best fit for the rest; nothing if that takes more nodes than it must."""
+    buckets = capacity.by_idle[gpu_type]
+    size = len(buckets) - 1
+    if gpus <= size:
+        return
+    whole, rest = divmod(gpus, size)
+    empty = buckets[size] & hosts
+    if empty.bit_count() < whole:
+        return
+    for _ in range(whole):
+        yield first(empty), size
+        empty &= empty - 1
+    if rest:
+        node = _fullest_node([*(nodes & hosts for nodes in buckets[:size]), empty], rest)
+        if node >= 0:
+            yield node, rest
+
+
+def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    """Evenly over as many nodes as there are GPUs asked for, the emptiest nodes first."""
+    nodes = list(_emptiest_first(capacity, gpu_type, gpus, hosts))[:gpus]
+    taken = [0] * len(nodes)
+    left = gpus
+    while left and any(taken[i] < room for i, (_, room) in enumerate(nodes)):
+        for i, (_, room) in enumerate(nodes):
+            if left and taken[i] < room:
+                taken[i] += 1
+                left -= 1
+    for (node, _), count in zip(nodes, taken, strict=True):
+        yield node, count
+
+
+# -- fractions of a GPU ------------------------------------------------------------------------------------------------
+
+ShareChoice = Callable[[Capacity, Shape], Placement | None]
+
+
+def open_devices(capacity: Capacity, shape: Shape) -> Array:
+    """Where a fraction of a GPU goes beside others: a nodes × devices array of booleans."""
+    fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_memory >= shape.gpu_memory_bytes)
+    fits &= capacity.open_sharing == sharing_of(shape)
+    types = capacity.types_for(shape)
+    usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up)
+    if shape.needs_host:
+        usable &= (capacity.free_cpus >= shape.cpus) & (capacity.free_memory >= shape.memory_bytes)
+    return fits & usable[:, None]
+
+
+def sharing_of(shape: Shape) -> Sharing:
+    """How a fraction of a GPU is held: at the same time as others where the job allows it, else in time slices."""
+    return Sharing.SHARED if Sharing.SHARED in shape.sharing else Sharing.TIME_SLICE
+
+
+def idle_nodes(capacity: Capacity, shape: Shape) -> NodeSet:
+    """The nodes with an idle device and room for a shape beside it."""
+    nodes = 0
+    for gpu_type in capacity.types_for(shape):
+        nodes |= capacity.at_least(gpu_type, 1)
+    return nodes & capacity.hosts(shape, shape.gpus) if nodes and shape.needs_host else nodes
+
+
+def share(node: int, device: int, shape: Shape) -> Placement:
+    """A fraction of one device."""
+    return Placement((Grant(node, 1 << device),), sharing_of(shape), shape.milli)
+
+
+def _best_share(capacity: Capacity, shape: Shape) -> Placement | None:
+    """The open device with the least left over, else the first idle one."""
+    fits = open_devices(capacity, shape)
+    left = np.where(fits, capacity.open_milli, WHOLE_GPU_MILLI + 1)
+    best = int(left.argmin())
+    node, device = divmod(best, left.shape[1])
+    if left[node, device] <= WHOLE_GPU_MILLI:
+        return share(node, device, shape)
+    return _on_idle(capacity, shape)
+
+
+def _worst_share(capacity: Capacity, shape: Shape) -> Placement | None:
+    """An idle device, else the open one with the most left."""
+    found = _on_idle(capacity, shape)
+    if found is not None:
+        return found
+    left = np.where(open_devices(capacity, shape), capacity.open_milli, 0)
+    node, device = divmod(int(left.argmax()), left.shape[1])
+    return share(node, device, shape) if left[node, device] else None
+
+
+def _first_share(capacity: Capacity, shape: Shape) -> Placement | None:
+    """The first device that has room, open or idle."""
+    fits = open_devices(capacity, shape)
+    flat = int(fits.argmax())
+    node, device = divmod(flat, fits.shape[1])
+    idle = _on_idle(capacity, shape)
+    if not fits[node, device]:
+        return idle
+    if idle is not None and idle.grants[0].node < node:
+        return idle
+    return share(node, device, shape)
+
+
+def _on_idle(capacity: Capacity, shape: Shape) -> Placement | None:
+    nodes = idle_nodes(capacity, shape)
+    if not nodes:
+        return None
+    node = first(nodes)
+    return share(node, first(capacity.idle[node]), shape)
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+first_fit: Placer = WholeGpus(_lowest_node, _by_number, _first_share)
+best_fit: Placer = WholeGpus(_fullest_node, _fullest_first, _best_share)
+worst_fit: Placer = WholeGpus(_emptiest_node, _emptiest_first, _worst_share)
+consolidated: Placer = WholeGpus(_fullest_node, _fewest_nodes, _best_share)
+spread: Placer = WholeGpus(_no_node, _one_each, _worst_share)
+
+PLACERS: dict[str, Placer] = {
+    "consolidated": consolidated,
+    "first-fit": first_fit,
+    "best-fit": best_fit,
+    "worst-fit": worst_fit,
+    "spread": spread,
+}
+
+
+def placer(name: str) -> Placer:
+    """The placement of that name."""
+    try:
+        return PLACERS[name]
+    except KeyError:
+        raise UnknownNameError("placement", name, PLACERS) from None

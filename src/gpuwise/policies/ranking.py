@@ -1,0 +1,110 @@
+"""What policies that go by a rank share: start in order, and take GPUs from those that rank below."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from gpuwise.core.commands import Explain, Reason, Why
+from gpuwise.core.tables import Array
+from gpuwise.core.view import ClusterView, Draft
+
+
+class Ranking(Protocol):
+    """Ranks jobs that wait and jobs that hold GPUs by the same measure; the lowest comes first."""
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """The rank of a waiting job; constant while it waits."""
+        ...
+
+    def ranks(self, view: ClusterView, jobs: Array) -> Array:
+        """The ranks, now, of jobs that hold GPUs."""
+        ...
+
+
+def start_in_order(draft: Draft) -> None:
+    """Starts waiting jobs in order; one that does not fit lets others pass."""
+    for job in draft.waiting():
+        draft.start(job)
+
+
+def start_or_preempt(draft: Draft, ranking: Ranking) -> None:
+    """Starts waiting jobs in order; one that does not fit takes the GPUs of those that rank below it."""
+    victims: Victims | None = None
+    for job in draft.waiting():
+        if draft.start(job):
+            continue
+        if victims is None:
+            victims = Victims(draft, ranking)
+        victims.make_room(job)
+
+
+class Victims:
+    """The jobs that hold GPUs, worst rank first, and how to take from them no more than is needed."""
+
+    def __init__(self, draft: Draft, ranking: Ranking) -> None:
+        self._draft = draft
+        placed = np.fromiter(draft.view.placed, dtype="i8", count=len(draft.view.placed))
+        ranks = ranking.ranks(draft.view, placed)
+        # Worst rank first; among equals the last submitted.
+        order = np.lexsort((-placed, -ranks))
+        self._jobs: list[int] = placed[order].tolist()
+        self._ranks: list[float] = ranks[order].tolist()
+        self._gpus = [draft.view.placed[job].gpus for job in self._jobs]
+        self._gone: set[int] = set()
+
+    def make_room(self, job: int) -> bool:
+        """Starts a job in place of lower-ranked ones, if taking all of theirs would be enough."""
+        draft = self._draft
+        view = draft.view
+        rank = view.waiting.key_of(job)
+        if not self._jobs or self._ranks[0] <= rank or not self._enough(job, rank):
+            return False
+        mark = draft.mark()
+        taken: list[int] = []
+        for victim, victim_rank in zip(self._jobs, self._ranks, strict=True):
+            if victim_rank <= rank:
+                break
+            if victim in self._gone:
+                continue
+            draft.suspend(victim)
+            taken.append(victim)
+            if draft.start(job):
+                self._gone.update(taken)
+                # Give back what was taken on the way and turned out not to be needed, best rank first.
+                self._gone.difference_update(victim for victim in reversed(taken) if draft.keep(victim))
+                return True
+        draft.rollback(mark)
+        draft.closed.add(view.shape(job).id)
+        return False
+
+    def _enough(self, job: int, rank: float) -> bool:
+        """Whether the GPUs of the lower-ranked and the idle ones are as many as a job asks for."""
+        capacity, shape = self._draft.capacity, self._draft.view.shape(job)
+        needed = shape.gpus - sum(capacity.idle_total[gpu_type] for gpu_type in capacity.types_for(shape))
+        for victim, victim_rank, gpus in zip(self._jobs, self._ranks, self._gpus, strict=True):
+            if victim_rank <= rank:
+                break
+            if victim not in self._gone:
+                needed -= gpus
+                if needed <= 0:
+                    return True
+        return needed <= 0
+
+
+def outranked(draft: Draft) -> Explain:
+    """Reasons under a policy that preempts: the job waits because those who hold the GPUs come first."""
+
+    def explain(job: int) -> Reason:
+        reason = draft.explain(job)
+        if reason.code is Why.NO_ROOM:
+            return Reason(Why.OUTRANKED, reason.numbers)
+        return reason
+
+    return explain
+
+
+def remaining_s(view: ClusterView, jobs: Array) -> Array:
+    """Believed time still needed by jobs that hold GPUs."""
+    return np.fromiter((view.remaining_s(job) for job in jobs.tolist()), dtype="f8", count=len(jobs))

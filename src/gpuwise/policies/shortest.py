@@ -1,0 +1,73 @@
+"""Shortest first: by run time, by remaining time, by remaining GPU time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.tables import Array
+from gpuwise.core.view import ClusterView
+from gpuwise.policies.ranking import outranked, remaining_s, start_in_order, start_or_preempt
+
+
+@dataclass(frozen=True)
+class ShortestJobFirst:
+    """The shortest job that fits goes first; nobody is interrupted."""
+
+    name = "sjf"
+    wakes_on = CAPACITY_CHANGES
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """Believed run time."""
+        return view.remaining_s(job)
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Starts what fits, shortest first."""
+        if not view.waiting:
+            return NOTHING
+        draft = view.draft()
+        start_in_order(draft)
+        return draft.seal()
+
+
+@dataclass(frozen=True)
+class ShortestRemainingTime:
+    """The job with the least time left goes first, and takes the GPUs of those with more."""
+
+    name = "srtf"
+    wakes_on = CAPACITY_CHANGES
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """Believed time left."""
+        return view.remaining_s(job)
+
+    def ranks(self, view: ClusterView, jobs: Array) -> Array:
+        """Believed time left of jobs that hold GPUs."""
+        return remaining_s(view, jobs)
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Starts by rank, suspending those that rank below."""
+        if not view.waiting:
+            return NOTHING
+        draft = view.draft()
+        start_or_preempt(draft, self)
+        return draft.seal(reasons=outranked(draft))
+
+
+@dataclass(frozen=True)
+class ShortestRemainingService(ShortestRemainingTime):
+    """The job with the least GPU time left (time × GPUs) goes first."""
+
+    name = "srsf"
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """Believed GPU time left."""
+        return view.remaining_s(job) * view.shape(job).gpus
+
+    def ranks(self, view: ClusterView, jobs: Array) -> Array:
+        """Believed GPU time left of jobs that hold GPUs."""
+        gpus = np.fromiter((view.shape(job).gpus for job in jobs.tolist()), dtype="f8", count=len(jobs))
+        return remaining_s(view, jobs) * gpus

@@ -1,0 +1,67 @@
+"""By urgency: earliest deadline first, and by priority."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.tables import Array
+from gpuwise.core.view import ClusterView
+from gpuwise.policies.ranking import outranked, start_in_order, start_or_preempt
+
+
+@dataclass(frozen=True)
+class EarliestDeadline:
+    """The job whose deadline is next goes first; those without one come last, in order of submission."""
+
+    name = "edf"
+    wakes_on = CAPACITY_CHANGES
+    preempt: bool = True
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """The deadline."""
+        deadline_s: float = view.jobs.deadline_s.item(job)
+        return deadline_s
+
+    def ranks(self, view: ClusterView, jobs: Array) -> Array:
+        """The deadlines of jobs that hold GPUs."""
+        deadlines: Array = view.jobs.deadline_s[jobs]
+        return deadlines
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Starts by rank, suspending those that rank below where that is allowed."""
+        if not view.waiting:
+            return NOTHING
+        draft = view.draft()
+        if not self.preempt:
+            start_in_order(draft)
+            return draft.seal()
+        start_or_preempt(draft, self)
+        return draft.seal(reasons=outranked(draft))
+
+
+@dataclass(frozen=True)
+class Priority(EarliestDeadline):
+    """The job with the highest priority goes first, among equals the first submitted; nobody is interrupted."""
+
+    name = "priority"
+    preempt: bool = False
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """The priority, highest first."""
+        return -float(view.jobs.priority.item(job))
+
+    def ranks(self, view: ClusterView, jobs: Array) -> Array:
+        """The priorities of jobs that hold GPUs."""
+        return -view.jobs.priority[jobs].astype("f8")
+
+
+@dataclass(frozen=True)
+class PreemptivePriority(Priority):
+    """The job with the highest priority goes first, and takes the GPUs of those with a lower one."""
+
+    name = "priority-preempt"
+    preempt: bool = True

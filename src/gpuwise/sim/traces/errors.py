@@ -1,0 +1,57 @@
+"""What can be wrong with a trace, said so that its owner can mend it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuwise.core.errors import GpuwiseError
+
+SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """One row that is not a job: where it is, the value at fault and why it cannot stand."""
+
+    file: str
+    line: int
+    column: str
+    value: str
+    why: str
+    unit: str = "line"  # what ``line`` counts: lines of text, or the "job"s of a JSON list, or the "row"s of a Parquet file
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.unit == "line" else f"{self.file}: {self.unit} {self.line}"
+        column = f"column {self.column}: " if self.column else ""
+        return f"{place}: {column}{shown(self.value)} {self.why}"
+
+
+class TraceError(GpuwiseError):
+    """A trace that cannot be read, written or made; ``rows`` are the bad rows when rows are the cause."""
+
+    def __init__(self, message: str, rows: Sequence[BadRow] = ()) -> None:
+        super().__init__(message)
+        self.rows = tuple(rows)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[BadRow]) -> TraceError:
+        """The error for these bad rows: the first in full, the others counted by reason."""
+        message = str(rows[0])
+        if len(rows) > 1:
+            message += f"\n{len(rows)} bad rows in all: {count_reasons(rows)}"
+        return cls(f"{message}\nskip_bad=True leaves bad rows out and reports them", rows)
+
+
+def count_reasons(rows: Sequence[BadRow]) -> str:
+    """The number of bad rows by reason, most frequent first, as one line of text."""
+    reasons = Counter(f"{row.column} {row.why}".strip() for row in rows)
+    return "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(5))
+
+
+def shown(value: str) -> str:
+    """A value in quotes, cut to 60 characters, so that no error prints megabytes."""
+    if len(value) <= SHOWN_CHARS:
+        return repr(value)
+    return f"{value[:SHOWN_CHARS]!r}… ({len(value):,} characters)"

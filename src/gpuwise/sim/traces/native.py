@@ -1,0 +1,84 @@
+"""gpuwise's own traces: CSV or Parquet with the canonical columns, of which three are required."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import polars as pl
+
+from gpuwise.core.errors import nearest_names
+from gpuwise.sim.traces.errors import TraceError, shown
+from gpuwise.sim.traces.rows import Reading, Rows, read_rows
+from gpuwise.sim.traces.schema import OUTCOMES, REQUIRED, TRACE_SCHEMA, Rule, Values
+from gpuwise.sim.traces.source import Source
+
+
+def read_native_csv(source: Source) -> Reading:
+    """gpuwise's CSV: submit_s, duration_s and gpus; any other canonical column may follow, its cells may be empty."""
+    return _check(read_rows(source))
+
+
+def read_native_parquet(source: Source) -> Reading:
+    """gpuwise's Parquet: the same columns as the CSV."""
+    try:
+        frame = pl.read_parquet(io.BytesIO(source.data))
+    except Exception as error:  # polars raises several kinds for damaged files
+        raise TraceError(f"{source.name}: a damaged Parquet file: {shown(str(error))}") from None
+    return read_frame(frame, source.name)
+
+
+def read_frame(frame: pl.DataFrame, name: str) -> Reading:
+    """Check a frame with canonical columns as if it came from a file; missing columns get their defaults."""
+    try:
+        cells = frame.with_columns(pl.all().cast(pl.String))
+    except pl.exceptions.PolarsError as error:
+        raise TraceError(f"{name}: a column holds neither text nor numbers: {shown(str(error))}") from None
+    return _check(Rows(name, cells, np.arange(1, frame.height + 1), unit="row"))
+
+
+def _check(rows: Rows) -> Reading:
+    for name in rows.cells.columns:
+        if name not in TRACE_SCHEMA:
+            near = ", ".join(nearest_names(name, TRACE_SCHEMA))
+            hint = f"; did you mean {near}?" if near else f"; the columns are {', '.join(TRACE_SCHEMA)}"
+            raise TraceError(f"{rows.file}: unknown column {shown(name)}{hint}")
+    rows.require(REQUIRED, "; a trace needs submit_s, duration_s and gpus")
+    columns: dict[str, Values] = {}
+    for name, column in TRACE_SCHEMA.items():
+        if name not in rows:
+            continue
+        if name == "id":
+            columns[name] = rows.unique(name)
+        elif column.rule is None:
+            columns[name] = rows.text(name)
+        else:
+            columns[name] = _numbers(rows, name, column.rule, columns)
+    _check_between_columns(rows, columns)
+    return rows.finish(**columns)
+
+
+def _numbers(rows: Rows, name: str, rule: Rule, earlier: dict[str, Values]) -> Values:
+    """A column of numbers, with empty cells taking the default, which may be another column's value."""
+    column = TRACE_SCHEMA[name]
+    if column.default is None:
+        return rows.number(name, rule)
+    numbers = rows.number(name, rule, default=float(column.default))
+    if column.same_as is not None:
+        empty = (rows.text(name) == "").to_numpy()
+        numbers = np.where(empty, np.asarray(earlier[column.same_as]), numbers)
+    return numbers
+
+
+def _check_between_columns(rows: Rows, columns: dict[str, Values]) -> None:
+    gpus = np.asarray(columns["gpus"])
+    if "min_gpus" in columns:
+        rows.flag(np.asarray(columns["min_gpus"]) > gpus, "min_gpus", "is above gpus")
+    if "max_gpus" in columns:
+        rows.flag(np.asarray(columns["max_gpus"]) < gpus, "max_gpus", "is below gpus")
+    if "deadline_s" in columns:
+        early = np.asarray(columns["deadline_s"]) < np.asarray(columns["submit_s"])
+        rows.flag(early, "deadline_s", "is before submit_s; deadlines are on the same clock, not counted from submission")
+    if "outcome" in columns:
+        unknown = ~rows.text("outcome").is_in(OUTCOMES).to_numpy()
+        rows.flag(unknown, "outcome", "is not succeeded, failed, cancelled or empty")

@@ -1,0 +1,90 @@
+"""Readers of Tiresias' CSV and of two that grew out of it: Muri's, in milliseconds, and Chronus', with deadlines."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gpuwise.sim.traces.rows import Mask, Numbers, Reading, Rows, read_rows
+from gpuwise.sim.traces.schema import BATCH, DURATION, GPUS, PRIORITY, STEPS, SUBMIT, Rule
+from gpuwise.sim.traces.source import Source
+
+TIRESIAS_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
+MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "duration", "iteration_time", "resource_time_0")
+CHRONUS_COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration", "expect_time_list")
+DEADLINE_AFTER = Rule("a time after submission of at least 0 s", low=0)
+NEEDED = ("job_id", "num_gpu", "submit_time", "duration")
+
+
+def read_tiresias(source: Source) -> Reading:
+    """Tiresias: job_id, num_gpu, submit_time, iterations, model_name, duration, interval; times in seconds."""
+    rows = read_rows(source)
+    rows.require(NEEDED)
+    duration_s = rows.number("duration", DURATION)
+    return rows.finish(
+        id=rows.unique("job_id"),
+        submit_s=rows.number("submit_time", SUBMIT),
+        duration_s=duration_s,
+        gpus=rows.number("num_gpu", GPUS),
+        steps=_steps(rows, duration_s),
+        model=rows.text("model_name"),
+    )
+
+
+def read_muri(source: Source) -> Reading:
+    """Muri: Tiresias' columns with times in milliseconds, and batch_size and priority.
+
+    ``duration`` is kept as the file gives it, even where iterations × iteration_time says otherwise; the times of the
+    stages (resource_time_*) are not read.
+    """
+    rows = read_rows(source)
+    rows.require(NEEDED)
+    duration_s = rows.number("duration", DURATION) / 1000
+    return rows.finish(
+        id=rows.unique("job_id"),
+        submit_s=rows.number("submit_time", SUBMIT) / 1000,
+        duration_s=duration_s,
+        gpus=rows.number("num_gpu", GPUS),
+        steps=_steps(rows, duration_s),
+        model=rows.text("model_name"),
+        batch_size=rows.number("batch_size", BATCH, default=0),
+        priority=rows.number("priority", PRIORITY, default=0),
+    )
+
+
+def read_chronus(source: Source) -> Reading:
+    """Chronus: Tiresias' columns with user, and deadlines in ``expect_time_list``, counted from submission.
+
+    Of several expected times, joined by "-", the first is the deadline. Best-effort jobs have none. Jobs that ask for no
+    GPU are left out, as Chronus itself does.
+    """
+    rows = read_rows(source)
+    rows.require((*NEEDED, "expect_time_list"))
+    gpus = rows.number("num_gpu", GPUS)
+    rows.leave_out(gpus == 0, "jobs that ask for no GPU")
+    submit_s = rows.number("submit_time", SUBMIT)
+    duration_s = rows.number("duration", DURATION)
+    return rows.finish(
+        id=rows.unique("job_id"),
+        submit_s=submit_s,
+        duration_s=duration_s,
+        gpus=gpus,
+        deadline_s=submit_s + _expected_after_s(rows),
+        tenant=rows.text("user"),
+        steps=_steps(rows, duration_s),
+        model=rows.text("model_name"),
+    )
+
+
+def _steps(rows: Rows, duration_s: Numbers) -> Numbers:
+    """The iterations, where the file has them, else one step a second."""
+    if "iterations" not in rows:
+        return duration_s
+    return rows.number("iterations", STEPS)
+
+
+def _expected_after_s(rows: Rows) -> Numbers:
+    best_effort: Mask = (rows.text("best_effort") == "1").to_numpy()
+    first = rows.text("expect_time_list").str.extract(r"^(\d+(?:\.\d+)?)(?:-\d+(?:\.\d+)?)*$").cast(pl.Float64)
+    rows.flag(first.is_null().to_numpy() & ~best_effort, "expect_time_list", f"is not {DEADLINE_AFTER.expected}")
+    return np.where(best_effort, np.inf, first.fill_null(np.inf).to_numpy())

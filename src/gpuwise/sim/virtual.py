@@ -1,0 +1,226 @@
+"""The virtual executor: carries commands out on a clock that jumps from event to event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+
+from gpuwise.core.commands import Command, Migrate, Placement, Provision, Resize, Resume, Start, Suspend
+from gpuwise.core.events import (
+    Event,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    JobSuspended,
+    NodeAdded,
+    NodeLost,
+    NodeRestored,
+    WokeUp,
+)
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.protocols import ClusterFacts, RateModel
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import Residents
+
+TICK_DIGITS = 6
+"""The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """A node that is lost at a time and back after a while."""
+
+    at_s: float
+    node: int
+    down_s: float = math.inf
+
+
+class VirtualExecutor:
+    """Jobs advance by their true rates; nothing runs."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        truth: RateModel,
+        *,
+        faults: Iterable[NodeFault] = (),
+        provision_s: float = 0.0,
+    ) -> None:
+        self._jobs = jobs
+        self._truth = truth
+        self._provision_s = provision_s
+        self._submit_s: list[float] = jobs.submit_s[: len(jobs)].tolist()
+        self._arrived = 0
+        self._left: list[float] = jobs.steps[: len(jobs)].tolist()
+        self._saved = [0.0] * len(jobs)
+        self._rate = [0.0] * len(jobs)
+        self._since = [0.0] * len(jobs)
+        self._epoch = [0] * len(jobs)
+        self._placed: dict[int, Placement] = {}
+        self._residents = Residents()
+        self._down: set[int] = set()
+        self._heap: list[tuple[float, int, Event, int, int]] = []
+        """(time, sequence, event, job or -1, epoch): an entry of an older epoch is stale and dropped when it comes up."""
+        self._sequence = count()
+        self._now: list[Event] = []
+        self.lost_steps = 0.0
+        for fault in sorted(faults, key=lambda fault: (fault.at_s, fault.node)):
+            self._push(fault.at_s, NodeLost(fault.at_s, fault.node, ()))
+            if math.isfinite(fault.down_s):
+                back_s = fault.at_s + fault.down_s
+                self._push(back_s, NodeRestored(back_s, fault.node))
+
+    # -- what the engine sees ------------------------------------------------------------------------------------
+
+    def wait(self, until_s: float | None) -> tuple[float, list[Event]] | None:
+        """The next events; ends and returns come before arrivals of the same moment."""
+        if self._now:
+            events, self._now = self._now, []
+            return events[0].at_s, events
+        heap, epoch = self._heap, self._epoch
+        while heap and (top := heap[0])[3] >= 0 and top[4] != epoch[top[3]]:
+            heappop(heap)
+        next_s = heap[0][0] if heap else math.inf
+        arrived = self._arrived
+        if arrived < len(self._submit_s) and self._submit_s[arrived] < next_s:
+            next_s = self._submit_s[arrived]
+        if until_s is not None and until_s < next_s:
+            return until_s, [WokeUp(until_s)]
+        if next_s == math.inf:
+            return None
+        events = self._due(next_s)
+        while self._arrived < len(self._submit_s) and self._submit_s[self._arrived] == next_s:
+            events.append(JobSubmitted(next_s, self._arrived))
+            self._arrived += 1
+        if until_s == next_s:
+            events.append(WokeUp(next_s))
+        return next_s, events
+
+    def apply(self, now_s: float, commands: Sequence[Command]) -> None:
+        """Begins to carry out commands; a job that takes over a node waits until those it drives out have saved."""
+        vacated: dict[int, float] = {}
+        for command in commands:
+            if isinstance(command, (Start, Resume)):
+                cost_s = self._jobs.resume_s.item(command.job) if isinstance(command, Resume) else 0.0
+                self._begin(now_s, command.job, command.placement, cost_s, vacated)
+            elif isinstance(command, Suspend):
+                self._suspend(now_s, command.job, vacated)
+            elif isinstance(command, (Migrate, Resize)):
+                table = self._jobs.migrate_s if isinstance(command, Migrate) else self._jobs.resize_s
+                self._leave(now_s, command.job)
+                self._begin(now_s, command.job, command.placement, table.item(command.job), vacated)
+            elif isinstance(command, Provision):
+                at_s = now_s + self._provision_s
+                self._push(at_s, NodeAdded(at_s, command.node))
+
+    def facts(self) -> ClusterFacts:
+        """What runs where."""
+        return ClusterFacts(dict(self._placed), frozenset(self._down))
+
+    # -- jobs come and go ----------------------------------------------------------------------------------------
+
+    def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float, vacated: dict[int, float]) -> None:
+        begin_s = now_s
+        if vacated:
+            begin_s = max((vacated.get(node, now_s) for node in placement.nodes), default=now_s)
+        if cost_s:
+            begin_s = round(begin_s + cost_s, TICK_DIGITS)
+        self._placed[job] = placement
+        self._since[job] = begin_s
+        if begin_s > now_s:
+            self._push(begin_s, JobStarted(begin_s, job), job)
+        else:
+            self._now.append(JobStarted(now_s, job))
+        if placement.sharing is Sharing.EXCLUSIVE:
+            rate = self._rate[job] = self._truth.rates((job,), (placement,), ((),))[0]
+            self._push_finish(job, begin_s, rate)
+        else:
+            self._residents.add(job, placement)
+            self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
+
+    def _push_finish(self, job: int, begin_s: float, rate: float) -> None:
+        if rate > 0:
+            finish_s = round(begin_s + self._left[job] / rate, TICK_DIGITS)
+            heappush(self._heap, (finish_s, next(self._sequence), JobFinished(finish_s, job), job, self._epoch[job]))
+
+    def _settle(self, now_s: float, job: int) -> None:
+        """Takes off what was done since the job was last looked at."""
+        if now_s > self._since[job]:
+            self._left[job] = max(0.0, self._left[job] - self._rate[job] * (now_s - self._since[job]))
+            self._since[job] = now_s
+        self._epoch[job] += 1
+
+    def _retime(self, now_s: float, jobs: tuple[int, ...]) -> None:
+        """Gives jobs whose neighbours came or went their new rates and finish times."""
+        placements = [self._placed[job] for job in jobs]
+        residents = [self._residents.neighbours(*each) for each in zip(jobs, placements, strict=True)]
+        for job, rate in zip(jobs, self._truth.rates(jobs, placements, residents), strict=True):
+            starts_s = self._since[job]
+            self._settle(now_s, job)
+            self._rate[job] = rate
+            if starts_s > now_s:
+                self._push(starts_s, JobStarted(starts_s, job), job)
+            self._push_finish(job, max(now_s, starts_s), rate)
+
+    def _leave(self, now_s: float, job: int) -> None:
+        self._settle(now_s, job)
+        self._release(now_s, job)
+
+    def _release(self, now_s: float, job: int) -> None:
+        placement = self._placed.pop(job)
+        if placement.sharing is not Sharing.EXCLUSIVE:
+            neighbours = self._residents.neighbours(job, placement)
+            self._residents.remove(job, placement)
+            self._retime(now_s, neighbours)
+
+    def _suspend(self, now_s: float, job: int, vacated: dict[int, float]) -> None:
+        cost_s = self._jobs.suspend_s.item(job)
+        saved_s = round(now_s + cost_s, TICK_DIGITS) if cost_s else now_s
+        for node in self._placed[job].nodes if cost_s else ():
+            vacated[node] = max(saved_s, vacated.get(node, 0.0))
+        self._leave(now_s, job)
+        self._saved[job] = done = self._jobs.steps.item(job) - self._left[job]
+        event = JobSuspended(saved_s, job, done)
+        if cost_s:
+            self._push(saved_s, event, job)
+        else:
+            self._now.append(event)
+
+    # -- the heap ------------------------------------------------------------------------------------------------
+
+    def _push(self, at_s: float, event: Event, job: int = -1) -> None:
+        epoch = self._epoch[job] if job >= 0 else 0
+        heappush(self._heap, (at_s, next(self._sequence), event, job, epoch))
+
+    def _due(self, now_s: float) -> list[Event]:
+        """Takes everything that happens at ``now_s`` off the heap."""
+        due: list[Event] = []
+        heap = self._heap
+        while heap and heap[0][0] == now_s:
+            _, _, event, job, epoch = heappop(heap)
+            if job >= 0 and epoch != self._epoch[job]:
+                continue
+            if type(event) is JobFinished:
+                self._left[job] = 0.0
+                self._epoch[job] += 1
+                self._release(now_s, job)
+            elif type(event) is NodeLost:
+                event = self._lose(now_s, event.node)
+            elif type(event) is NodeRestored:
+                self._down.discard(event.node)
+            due.append(event)
+        return due
+
+    def _lose(self, now_s: float, node: int) -> NodeLost:
+        self._down.add(node)
+        kept = []
+        for job in [job for job, placement in self._placed.items() if node in placement.nodes]:
+            self._leave(now_s, job)
+            steps = self._jobs.steps.item(job)
+            self.lost_steps += steps - self._left[job] - self._saved[job]
+            self._left[job] = steps - self._saved[job]
+            kept.append((job, self._saved[job]))
+        return NodeLost(now_s, node, tuple(kept))
