@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +97,7 @@ def gpu_type(name: str) -> GpuType:
 
 @cache
 def _catalogue() -> Mapping[str, GpuType]:
-    document = tomllib.loads(files("gpuwise.devices").joinpath("gpus.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))
     types = [_parse(name, entry, document["sources"]) for name, entry in document["gpus"].items()]
     types.sort(key=lambda gpu: gpu.release or "9999")
     return MappingProxyType({gpu.name: gpu for gpu in types})

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
@@ -141,7 +141,7 @@ def _profiles(gpu: str) -> Mapping[str, MigProfile]:
 
 @cache
 def _geometries() -> Mapping[str, Mapping[str, MigProfile]]:
-    document = tomllib.loads(files("gpuwise.devices").joinpath("mig.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads(Path(__file__).with_name("mig.toml").read_text(encoding="utf-8"))
     return {gpu: _parse(geometry) for geometry in document["geometries"].values() for gpu in geometry["gpus"]}
 
 

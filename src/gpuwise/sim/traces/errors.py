@@ -20,12 +20,14 @@ class BadRow:
     column: str
     value: str
     why: str
-    unit: str = "line"  # what ``line`` counts: lines of text, or the "job"s of a JSON list, or the "row"s of a Parquet file
+    unit: str = (
+        "line"  # what ``line`` counts: lines of text, or the "job"s of a JSON list, or the "row"s of a Parquet file
+    )
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.unit == "line" else f"{self.file}: {self.unit} {self.line}"
         column = f"column {self.column}: " if self.column else ""
-        return f"{place}: {column}{shown(self.value)} {self.why}"
+        return f"{place}: {column}{self.value!r} {self.why}"
 
 
 class TraceError(GpuwiseError):
@@ -36,12 +38,12 @@ class TraceError(GpuwiseError):
         self.rows = tuple(rows)
 
     @classmethod
-    def of_rows(cls, rows: Sequence[BadRow]) -> TraceError:
-        """The error for these bad rows: the first in full, the others counted by reason."""
+    def of_rows(cls, rows: Sequence[BadRow], hint: str = "") -> TraceError:
+        """The error for these bad rows: the first in full, the others counted by reason, then what to do."""
         message = str(rows[0])
         if len(rows) > 1:
             message += f"\n{len(rows)} bad rows in all: {count_reasons(rows)}"
-        return cls(f"{message}\nskip_bad=True leaves bad rows out and reports them", rows)
+        return cls(f"{message}\n{hint}" if hint else message, rows)
 
 
 def count_reasons(rows: Sequence[BadRow]) -> str:
@@ -50,8 +52,11 @@ def count_reasons(rows: Sequence[BadRow]) -> str:
     return "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(5))
 
 
+def shorten(value: str) -> str:
+    """A value cut to 60 characters, so that no error holds or prints megabytes."""
+    return value if len(value) <= SHOWN_CHARS else f"{value[:SHOWN_CHARS]}…"
+
+
 def shown(value: str) -> str:
-    """A value in quotes, cut to 60 characters, so that no error prints megabytes."""
-    if len(value) <= SHOWN_CHARS:
-        return repr(value)
-    return f"{value[:SHOWN_CHARS]!r}… ({len(value):,} characters)"
+    """A value in quotes, cut to 60 characters."""
+    return repr(shorten(value))

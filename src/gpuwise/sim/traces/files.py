@@ -21,9 +21,9 @@ def read_trace(
 ) -> Trace:
     """Read a trace file in any known format, or make the trace that a ``gen:`` spec describes.
 
-    The format is told by the content unless ``format`` names it. A bad row is an error that names the file, line, column and
-    value; with ``skip_bad`` it is left out and kept in ``Trace.skipped``. ``throughputs`` is the table that turns the steps
-    of a Gavel trace into seconds, where it does not lie beside the trace.
+    The format is told by the content unless ``format`` names it. A bad row is an error that names the file, line,
+    column and value; with ``skip_bad`` it is left out and kept in ``Trace.skipped``. ``throughputs`` is the table
+    that turns the steps of a Gavel trace into seconds, where it does not lie beside the trace.
     """
     if str(path).startswith(PREFIX):
         return generate(str(path))
@@ -56,7 +56,7 @@ def write_trace(trace: Trace | pl.DataFrame, path: str | Path) -> None:
 
 def _accept(reading: Reading, file: str, name: str, format: str, skip_bad: bool) -> Trace:
     if reading.bad and not skip_bad:
-        raise TraceError.of_rows(reading.bad)
+        raise TraceError.of_rows(reading.bad, "skip_bad=True leaves bad rows out and reports them")
     if reading.jobs.is_empty():
         raise TraceError(f"{file}: no jobs{_why_empty(reading)}", reading.bad)
     return Trace(reading.jobs, name, format, reading.bad, reading.left_out)

@@ -68,6 +68,7 @@ def read_gavel(source: Source) -> Reading:
     slo = rows.number("slo", SLO, default=-1) if "slo" in rows else np.full(len(rows), -1.0)
     job_type = rows.text("job_type")
     return rows.finish(
+        id_column=None,
         submit_s=arrival_s,
         duration_s=duration_s,
         gpus=gpus,
@@ -86,8 +87,8 @@ def _rates(rows: Rows, source: Source, width: int, gpus: Numbers) -> Numbers:
     keys = pl.DataFrame({"job_type": job_types, "gpus": gpus})
     pairs = keys.unique()
     rates = [lookup(table, job_type, int(count)) for job_type, count in pairs.iter_rows()]
-    found = keys.join(pairs.with_columns(rate=pl.Series(rates, dtype=pl.Float64)), on=["job_type", "gpus"], how="left")
-    rate = found["rate"].to_numpy()
+    table_of_pairs = pairs.with_columns(rate=pl.Series(rates, dtype=pl.Float64))
+    rate = keys.join(table_of_pairs, on=["job_type", "gpus"], how="left", maintain_order="left")["rate"].to_numpy()
     rows.flag(~(rate > 0), "job_type", f"has no measured throughput on {GPU_TYPE}")
     return np.where(rate > 0, rate, 1.0)
 

@@ -46,16 +46,14 @@ def _check(rows: Rows) -> Reading:
     rows.require(REQUIRED, "; a trace needs submit_s, duration_s and gpus")
     columns: dict[str, Values] = {}
     for name, column in TRACE_SCHEMA.items():
-        if name not in rows:
+        if name == "id" or name not in rows:
             continue
-        if name == "id":
-            columns[name] = rows.unique(name)
-        elif column.rule is None:
+        if column.rule is None:
             columns[name] = rows.text(name)
         else:
             columns[name] = _numbers(rows, name, column.rule, columns)
     _check_between_columns(rows, columns)
-    return rows.finish(**columns)
+    return rows.finish(id_column="id" if "id" in rows else None, **columns)
 
 
 def _numbers(rows: Rows, name: str, rule: Rule, earlier: dict[str, Values]) -> Values:
@@ -78,7 +76,9 @@ def _check_between_columns(rows: Rows, columns: dict[str, Values]) -> None:
         rows.flag(np.asarray(columns["max_gpus"]) < gpus, "max_gpus", "is below gpus")
     if "deadline_s" in columns:
         early = np.asarray(columns["deadline_s"]) < np.asarray(columns["submit_s"])
-        rows.flag(early, "deadline_s", "is before submit_s; deadlines are on the same clock, not counted from submission")
+        rows.flag(
+            early, "deadline_s", "is before submit_s; deadlines are on the same clock, not counted from submission"
+        )
     if "outcome" in columns:
         unknown = ~rows.text("outcome").is_in(OUTCOMES).to_numpy()
         rows.flag(unknown, "outcome", "is not succeeded, failed, cancelled or empty")

@@ -35,7 +35,7 @@ def read_openb(source: Source) -> Reading:
     rows.flag((gpus > 0) & (milli < 1), "gpu_milli", f"is not {MILLI_GPU.expected}")
     qos = rows.text("qos")
     return rows.finish(
-        id=rows.unique("name"),
+        id_column="name",
         submit_s=submit_s,
         duration_s=duration_s,
         gpus=gpus,

@@ -27,6 +27,7 @@ def read_philly_csv(source: Source) -> Reading:
     submit_s = rows.time("timestamp")
     return since_first(
         rows.finish(
+            id_column=None,
             submit_s=submit_s,
             duration_s=rows.number("duration", DURATION),
             gpus=rows.number("num_gpus", GPUS),
@@ -44,9 +45,9 @@ def since_first(reading: Reading) -> Reading:
 def read_philly_json(source: Source) -> Reading:
     """The original cluster_job_log: a JSON list of jobs, each with the attempts made to run it.
 
-    A job's duration is the sum of its attempts' run times, its GPUs are those of the first attempt that lists any, its tenant
-    is the virtual cluster. Left out: jobs without a submission time, without an attempt that has a start and an end, without
-    a list of GPUs, or that ran for 0 s. Times are local (Pacific) and are read as they stand.
+    A job's duration is the sum of its attempts' run times, its GPUs are those of the first attempt that lists any,
+    its tenant is the virtual cluster. Left out: jobs without a submission time, without an attempt that has a start
+    and an end, without a list of GPUs, or that ran for 0 s. Times are local (Pacific) and are read as they stand.
     """
     jobs = _json_list(source)
     rows = Rows(source.name, pl.DataFrame(_flatten(jobs)), np.arange(1, len(jobs) + 1), unit="job")
@@ -58,7 +59,7 @@ def read_philly_json(source: Source) -> Reading:
     rows.flag(~status.is_in(list(OUTCOME_OF_STATUS)).to_numpy(), "status", "is not Pass, Failed or Killed")
     return since_first(
         rows.finish(
-            id=rows.unique("jobid"),
+            id_column="jobid",
             submit_s=rows.time("submitted_time"),
             duration_s=rows.number("run_s", DURATION),
             gpus=rows.number("gpus", GPUS),

@@ -1,12 +1,14 @@
 """Reader of Pollux' workloads, whose durations come from the measured tables that Pollux ships with them.
 
-A workload gives a job's application, replicas and batch size. Its duration alone is
+A workload gives a job's application, replicas and batch size. As in Pollux' simulator, its duration alone is
 
-    iterations(batch size) × step time(replicas, batch size)
+    iterations = Σ over epochs of progress in the epoch ÷ gain(batch)      (validation-<batch>.csv)
+    gain(batch) = (var + sqr) / (var / scale + sqr), scale = batch ÷ the smallest batch
+    duration = iterations × step time(replicas, batch)                     (placements.csv, scalability.csv)
 
-where iterations are those of the last epoch Pollux trains to, in ``validation-<batch>.csv``, and the step time is measured
-in ``placements.csv`` (up to 16 GPUs) and ``scalability.csv`` (more), with replicas packed four to a node. A replica's batch
-that does not fit is accumulated over several passes: step + passes × (step − sync). Tables: ../traces/<application>/.
+where var and sqr are the variance and squared norm of the gradient in that epoch: the progress of one iteration,
+counted in iterations at the smallest batch. Replicas are packed four to a node. A replica's batch that does not fit
+is accumulated over several passes: step + passes × (step − sync). The tables lie in ../traces/<application>/.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ class Application:
 
     folder: Path
 
-    def duration_s(self, replicas: int, batch_size: int) -> tuple[float, float]:
-        """Run time and iterations of a job alone; nan when the batch size was not measured."""
+    def work(self, replicas: int, batch_size: int) -> tuple[float, float]:
+        """Run time in seconds and iterations of a job alone; nan when the batch size was not measured."""
         iterations = self._iterations(batch_size)
         local = math.ceil(batch_size / replicas)
         passes = math.ceil(local / self._largest_local) - 1
-        if replicas == 1 and batch_size > min(self._epoch_ends):
+        if replicas == 1 and batch_size > min(self._validation):
             passes = max(1, passes)
         step_s, sync_s = self._step(replicas, math.ceil(local / (passes + 1)))
         return iterations * (step_s + passes * (step_s - sync_s)), iterations
@@ -59,9 +61,18 @@ class Application:
         return max(1, min(MOST_REPLICAS, batch_size // smallest))
 
     def _iterations(self, batch_size: int) -> float:
-        sizes = sorted(self._epoch_ends)
-        ends = [self._epoch_ends[size] for size in sizes]
-        return float(np.interp(batch_size, sizes, ends, left=math.nan, right=math.nan))
+        """Iterations to the end of training; nan outside the measured batch sizes."""
+        sizes = list(self._validation)
+        if not sizes[0] <= batch_size <= sizes[-1]:
+            return math.nan
+        tables = self._validation.values()
+        progress = np.min([table["progress"] for table in tables], axis=0)
+        sqr, var = (
+            np.array([np.interp(batch_size, sizes, epoch) for epoch in zip(*(t[name] for t in tables), strict=True)])
+            for name in ("grad_sqr", "grad_var")
+        )
+        gain = (var + sqr) / (var / (batch_size / sizes[0]) + sqr)
+        return float((np.diff(progress, prepend=0.0) / gain).sum())
 
     def _step(self, replicas: int, local_batch: int) -> tuple[float, float]:
         """Step and synchronization time, between the nearest measured numbers of replicas and local batches."""
@@ -73,16 +84,15 @@ class Application:
         return times[0], times[1]
 
     @cached_property
-    def _epoch_ends(self) -> dict[int, float]:
-        """Iterations done after the last epoch, by batch size."""
-        ends = {}
-        for path in self.folder.glob("validation-*.csv"):
-            iteration = _table(path, ("iteration",))["iteration"]
-            last = min(EPOCHS[self.folder.name], len(iteration)) - 1
-            ends[int(path.stem.split("-")[1])] = float(iteration[last])
-        if not ends:
+    def _validation(self) -> dict[int, pl.DataFrame]:
+        """The epochs Pollux trains, by batch size, ascending."""
+        columns = ("progress", "grad_sqr", "grad_var")
+        paths = {int(path.stem.split("-")[1]): path for path in self.folder.glob("validation-*.csv")}
+        if not paths:
             raise TraceError(f"{self.folder}: no validation-<batch size>.csv; Pollux' measured tables are needed")
-        return ends
+        tables = {size: _table(paths[size], columns) for size in sorted(paths)}
+        epochs = min(EPOCHS[self.folder.name], *(table.height for table in tables.values()))
+        return {size: table.head(epochs) for size, table in tables.items()}
 
     @cached_property
     def _placements(self) -> pl.DataFrame:
@@ -122,7 +132,7 @@ def read_pollux(source: Source) -> Reading:
     work = _measure(rows, folder, replicas, batch_size)
     rows.flag(np.isnan(work["duration_s"]), "batch_size", "is outside the batch sizes measured for this application")
     return rows.finish(
-        id=rows.unique("name"),
+        id_column="name",
         submit_s=rows.number("time", SUBMIT),
         duration_s=work["duration_s"],
         gpus=replicas,
@@ -141,10 +151,10 @@ def _measure(rows: Rows, folder: Path, replicas: Numbers, batch_size: Numbers) -
     applications = {name: Application(folder / name) for name in kinds["app"].unique()}
     for name, application in applications.items():
         if not application.folder.is_dir():
-            raise TraceError(f"{rows.file}: durations of {name} need Pollux' measured tables in {shown(str(folder / name))}")
+            raise TraceError(f"{rows.file}: durations of {name} need Pollux' measured tables in {folder / name}")
     found: list[tuple[float, float, float]] = []
     for name, gpus, batch in kinds.iter_rows():
-        duration_s, steps = applications[name].duration_s(int(gpus), int(batch))
+        duration_s, steps = applications[name].work(int(gpus), int(batch))
         found.append((duration_s, steps, max(gpus, applications[name].max_replicas(int(batch)))))
     names = ("duration_s", "steps", "max_gpus")
     table = kinds.with_columns(

@@ -10,16 +10,20 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gpuwise.sim.traces.errors import BadRow, TraceError, shown
+from gpuwise.sim.traces.errors import BadRow, TraceError, shorten, shown
 from gpuwise.sim.traces.schema import Rule, Values, complete
 from gpuwise.sim.traces.source import Source
 
 MAX_LINE_CHARS = 1_000_000
+MAX_COLUMNS = 1000
+MAX_NAME_CHARS = 200
+EXAMPLE = datetime(2017, 10, 9, 7, 2, 52)
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 
@@ -94,7 +98,7 @@ class Rows:
         seconds = text.str.to_datetime(layout, strict=False, time_unit="us").dt.epoch("us").cast(pl.Float64) / 1e6
         if epoch:
             seconds = seconds.fill_null(text.cast(pl.Int64, strict=False).cast(pl.Float64))
-        self.flag(seconds.is_null().to_numpy(), column, f"is not a time written as {layout}")
+        self.flag(seconds.is_null().to_numpy(), column, f"is not a time such as {EXAMPLE.strftime(layout)}")
         return seconds.fill_null(0.0).to_numpy().astype(np.float64)
 
     def unique(self, column: str) -> pl.Series:
@@ -114,7 +118,8 @@ class Rows:
             return
         values = self.text(column) if values is None else values
         for index in at_fault.tolist():
-            self._bad.append(BadRow(self.file, int(self.lines[index]), column, str(values[index]), why, self.unit))
+            value = shorten(str(values[index]))
+            self._bad.append(BadRow(self.file, int(self.lines[index]), column, value, why, self.unit))
         self._keep[at_fault] = False
 
     def leave_out(self, mask: Mask, why: str) -> None:
@@ -124,10 +129,13 @@ class Rows:
             self.left_out[why] = self.left_out.get(why, 0) + int(gone.sum())
             self._keep[gone] = False
 
-    def finish(self, **columns: Values) -> Reading:
-        """The canonical frame of the rows that were neither flagged nor left out."""
+    def finish(self, id_column: str | None, **columns: Values) -> Reading:
+        """The canonical frame of the rows that were neither flagged nor left out; ids may be row numbers, from 0.
+
+        Ids are checked last, so that a row at fault does not take an id from a good one.
+        """
+        columns["id"] = pl.Series(range(len(self)), dtype=pl.Int64) if id_column is None else self.unique(id_column)
         keep = np.flatnonzero(self._keep)
-        columns.setdefault("id", pl.Series(range(len(self)), dtype=pl.Int64))
         kept = {name: pl.Series(name, values).gather(keep) for name, values in columns.items()}
         return Reading(complete(kept), self.bad, self.left_out)
 
@@ -135,7 +143,7 @@ class Rows:
 def read_rows(source: Source, separator: str = ",", names: Iterable[str] | None = None) -> Rows:
     """The rows of delimited text; the header is the first line, unless ``names`` gives the columns."""
     text = source.text()
-    if '"' in text:
+    if separator == "," and '"' in text:  # sacct and Gavel never quote, and a job's name may hold a quote
         return _read_quoted(source, text, separator, names)
     lines = pl.Series(text.split("\n"), dtype=pl.String)
     frame = pl.DataFrame({"text": lines, "line": np.arange(1, len(lines) + 1)})
@@ -153,7 +161,6 @@ def read_rows(source: Source, separator: str = ",", names: Iterable[str] | None 
 
 def _read_quoted(source: Source, text: str, separator: str, names: Iterable[str] | None) -> Rows:
     """The same for text with quotes, where a field may hold separators and line ends."""
-    csv.field_size_limit(MAX_LINE_CHARS)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     records: list[list[str]] = []
     lines: list[int] = []
@@ -176,9 +183,9 @@ def _read_quoted(source: Source, text: str, separator: str, names: Iterable[str]
 
 def _header(source: Source, fields: list[str]) -> list[str]:
     header = [field.strip() for field in fields]
-    twice = sorted({name for name in header if header.count(name) > 1}) if len(header) < 1000 else []
-    if len(header) >= 1000:
-        raise TraceError(f"{source.name}:1: {len(header):,} columns; a trace has a header line of a few")
+    if len(header) > MAX_COLUMNS or max(map(len, header)) > MAX_NAME_CHARS:
+        raise TraceError(f"{source.name}:1: {shown(header[0])} does not start a header line: it is too long")
+    twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise TraceError(f"{source.name}:1: column {shown(twice[0])} appears twice")
     return header

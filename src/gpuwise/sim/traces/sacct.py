@@ -35,9 +35,9 @@ def read_sacct(source: Source) -> Reading:
     """Slurm: one job a JobID, lasting Elapsed, on the GPUs it was given; the account, or else the user, is the tenant.
 
     GPUs, CPUs and memory are those of AllocTRES, or of ReqTRES, or GPUs of AllocGRES (the job's total) or of ReqGRES
-    (each node's). GPU types only bind when the job asked for one (ReqTRES). Tasks of an array are jobs of their own; the
-    parts of a heterogeneous job (123+0, 123+1) are one job. Left out: steps of a job, unfinished jobs, jobs that never ran
-    or ran for 0 s, and earlier runs of a requeued job. Jobs without GPUs stay, with gpus = 0.
+    (each node's). GPU types only bind when the job asked for one (ReqTRES). Tasks of an array are jobs of their own;
+    the parts of a heterogeneous job (123+0, 123+1) are one job. Left out: steps of a job, unfinished jobs, jobs that
+    never ran or ran for 0 s, and earlier runs of a requeued job. Jobs without GPUs stay, with gpus = 0.
     """
     rows = _read(source)
     ids = rows.text("JobID")
@@ -52,7 +52,7 @@ def read_sacct(source: Source) -> Reading:
     tenant = _first_filled(rows.text("Account"), rows.text("User"))
     submit_s = rows.time("Submit", LAYOUT, epoch=True)
     reading = rows.finish(
-        id=rows.unique("JobID"),
+        id_column="JobID",
         submit_s=submit_s,
         duration_s=duration_s,
         gpus=_gpus(rows, tres),
@@ -118,7 +118,9 @@ def _first_filled(first: pl.Series, second: pl.Series) -> pl.Series:
 def _gpus(rows: Rows, tres: pl.Series) -> Numbers:
     """The job's GPUs: gres/gpu=4, or the sum over types of gres/gpu:a100=2, or GRES written gpu:2 or gpu:tesla:2."""
     total = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)").cast(pl.Float64).to_numpy()
-    typed = tres.str.extract_all(r"gres/gpu:[^=,]+=\d+").list.eval(pl.element().str.extract(r"=(\d+)$").cast(pl.Float64))
+    typed = tres.str.extract_all(r"gres/gpu:[^=,]+=\d+").list.eval(
+        pl.element().str.extract(r"=(\d+)$").cast(pl.Float64)
+    )
     gpus = np.where(np.isnan(total), typed.list.sum().fill_null(0.0).to_numpy(), total)
     nodes = rows.number("NNodes", SECONDS, default=1) if "NNodes" in rows else np.ones(len(rows))
     for column, factor in (("AllocGRES", np.ones(len(rows))), ("ReqGRES", nodes)):

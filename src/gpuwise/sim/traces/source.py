@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -44,7 +45,8 @@ def open_source(path: str | Path, throughputs: str | Path | None = None) -> Sour
     """Read a file into memory, unpacking gzip; an error says why it cannot be read."""
     name, path = str(path), Path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise TraceError(f"{name}: no such file{_siblings(path)}") from None
     except IsADirectoryError:
@@ -52,21 +54,20 @@ def open_source(path: str | Path, throughputs: str | Path | None = None) -> Sour
     except (OSError, ValueError) as error:
         raise TraceError(f"{name}: cannot be read: {error}") from None
     if data[:2] == b"\x1f\x8b":
-        data = _gunzip(name, path)
+        data = _gunzip(name, data)
+    if len(data) > MAX_BYTES:
+        raise TraceError(f"{name}: larger than {MAX_BYTES / 2**30:.0f} GiB; split the trace")
     if not data.strip():
         raise TraceError(f"{name}: the file is empty")
     return Source(path, name, data, None if throughputs is None else Path(throughputs))
 
 
-def _gunzip(name: str, path: Path) -> bytes:
+def _gunzip(name: str, data: bytes) -> bytes:
     try:
-        with gzip.open(path) as packed:
-            data = packed.read(MAX_BYTES + 1)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            return packed.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{name}: a damaged gzip file: {error}") from None
-    if len(data) > MAX_BYTES:
-        raise TraceError(f"{name}: unpacks to more than {MAX_BYTES / 2**30:.0f} GiB; split the trace")
-    return data
 
 
 def _decode(data: bytes, errors: str) -> str:

@@ -22,7 +22,7 @@ def read_tiresias(source: Source) -> Reading:
     rows.require(NEEDED)
     duration_s = rows.number("duration", DURATION)
     return rows.finish(
-        id=rows.unique("job_id"),
+        id_column="job_id",
         submit_s=rows.number("submit_time", SUBMIT),
         duration_s=duration_s,
         gpus=rows.number("num_gpu", GPUS),
@@ -41,7 +41,7 @@ def read_muri(source: Source) -> Reading:
     rows.require(NEEDED)
     duration_s = rows.number("duration", DURATION) / 1000
     return rows.finish(
-        id=rows.unique("job_id"),
+        id_column="job_id",
         submit_s=rows.number("submit_time", SUBMIT) / 1000,
         duration_s=duration_s,
         gpus=rows.number("num_gpu", GPUS),
@@ -55,8 +55,8 @@ def read_muri(source: Source) -> Reading:
 def read_chronus(source: Source) -> Reading:
     """Chronus: Tiresias' columns with user, and deadlines in ``expect_time_list``, counted from submission.
 
-    Of several expected times, joined by "-", the first is the deadline. Best-effort jobs have none. Jobs that ask for no
-    GPU are left out, as Chronus itself does.
+    Of several expected times, joined by "-", the first is the deadline. Best-effort jobs have none. Jobs that ask for
+    no GPU are left out, as Chronus itself does.
     """
     rows = read_rows(source)
     rows.require((*NEEDED, "expect_time_list"))
@@ -65,7 +65,7 @@ def read_chronus(source: Source) -> Reading:
     submit_s = rows.number("submit_time", SUBMIT)
     duration_s = rows.number("duration", DURATION)
     return rows.finish(
-        id=rows.unique("job_id"),
+        id_column="job_id",
         submit_s=submit_s,
         duration_s=duration_s,
         gpus=gpus,

@@ -15,8 +15,8 @@ from gpuwise.sim.traces.errors import BadRow, count_reasons
 class Trace:
     """Jobs in the canonical columns, sorted by submission, with the story of how they were read.
 
-    ``skipped`` are rows that were wrong and left out on request; ``left_out`` counts, by reason, rows that the format's own
-    rule leaves out (jobs that never ran, steps of a job), which are normal and no error.
+    ``skipped`` are rows that were wrong and left out on request; ``left_out`` counts, by reason, rows that the
+    format's own rule leaves out (jobs that never ran, steps of a job), which are normal and no error.
     """
 
     jobs: pl.DataFrame
@@ -40,9 +40,10 @@ class Trace:
         """What is in the trace, in a few lines of text."""
         jobs = self.jobs
         span_s = float(jobs["submit_s"][-1] - jobs["submit_s"][0])
+        least, most = jobs.select(least=pl.col("gpus").min(), most=pl.col("gpus").max()).row(0)
         lines = [
             f"{self.name} ({self.format}): {len(self):,} jobs submitted over {_duration(span_s)}",
-            f"GPUs per job {jobs['gpus'].min()} to {jobs['gpus'].max()}, {self.gpu_seconds / 3600:,.1f} GPU-hours in all",
+            f"GPUs per job {least} to {most}, {self.gpu_seconds / 3600:,.1f} GPU-hours in all",
             f"duration median {_duration(_quantile(jobs, 0.5))}, p90 {_duration(_quantile(jobs, 0.9))}",
         ]
         if self.left_out:

@@ -1,0 +1,90 @@
+"""The policies by name: those of gpuwise, and those that other packages add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl
+
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.protocols import Policy
+from gpuwise.policies.drf import DominantResourceFairness
+from gpuwise.policies.fifo import EasyBackfill, Fifo
+from gpuwise.policies.las import LeastAttainedService
+from gpuwise.policies.shortest import ShortestJobFirst, ShortestRemainingService, ShortestRemainingTime
+from gpuwise.policies.tetris import Tetris
+from gpuwise.policies.urgency import EarliestDeadline, PreemptivePriority, Priority
+
+ENTRY_POINTS = "gpuwise.policies"
+"""A package adds a policy by an entry point of this group: its name, and the class that makes it."""
+
+Factory = Callable[..., Policy]
+
+OWN: Mapping[str, Factory] = {
+    "fifo": Fifo,
+    "fifo-backfill": EasyBackfill,
+    "sjf": ShortestJobFirst,
+    "srtf": ShortestRemainingTime,
+    "srsf": ShortestRemainingService,
+    "edf": EarliestDeadline,
+    "priority": Priority,
+    "priority-preempt": PreemptivePriority,
+    "las": LeastAttainedService,
+    "drf": DominantResourceFairness,
+    "tetris": Tetris,
+}
+
+
+@cache
+def policies() -> Mapping[str, Factory]:
+    """Every policy that is installed, by name."""
+    found = dict(OWN)
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name in OWN:
+            raise GpuwiseError(f"the package behind {point.value!r} adds a policy {point.name!r}, which gpuwise has itself")
+        found[point.name] = _Lazy(point)
+    return MappingProxyType(found)
+
+
+class _Lazy:
+    """A policy of another package, imported when it is first asked for."""
+
+    def __init__(self, point: Any) -> None:
+        self._point = point
+
+    def __call__(self, **parameters: Any) -> Policy:
+        made: Policy = self._point.load()(**parameters)
+        return made
+
+
+def make_policy(text: str) -> Policy:
+    """A policy from its name and parameters: ``las``, or ``las?thresholds_gpu_s=3600,36000``."""
+    name, _, query = text.partition("?")
+    try:
+        factory = policies()[name]
+    except KeyError:
+        raise UnknownNameError("policy", name, policies()) from None
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    return factory(**{key: _convert(factory, name, key, value) for key, value in parameters.items()})
+
+
+def _convert(factory: Factory, policy: str, key: str, text: str) -> Any:
+    kinds = get_type_hints(factory) if is_dataclass(factory) else {}
+    known = [field.name for field in fields(factory)] if is_dataclass(factory) else []
+    if is_dataclass(factory) and key not in known:
+        if not known:
+            raise GpuwiseError(f"policy {policy!r} has no parameters; {key!r} was given")
+        raise UnknownNameError(f"parameter of policy {policy!r}", key, known)
+    kind = kinds.get(key, str)
+    try:
+        if kind is bool:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if kind in (int, float, str):
+            return kind(text)
+        return tuple(float(part) for part in text.split(","))
+    except (KeyError, ValueError):
+        raise GpuwiseError(f"policy {policy!r}: {key} is {text!r}, which is not a value of that kind") from None

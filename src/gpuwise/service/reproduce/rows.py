@@ -1,0 +1,32 @@
+"""What an experiment gives: rows of a published figure and ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One published figure beside ours."""
+
+    experiment: str
+    metric: str
+    unit: str
+    paper: float
+    ours: float
+    within: float
+    """How far ours may be off: a part of the published figure, or points where the unit is a percentage."""
+    note: str = ""
+
+    @property
+    def error(self) -> float:
+        """Ours against theirs, as a part of theirs; in points where the unit is a percentage."""
+        if self.unit == "%":
+            return self.ours - self.paper
+        return self.ours / self.paper - 1 if self.paper else math.nan
+
+    @property
+    def met(self) -> bool:
+        """Whether ours is as near as it should be."""
+        return abs(self.error) <= self.within
