@@ -159,13 +159,16 @@ class Capacity:
 
     def take(self, placement: Placement, shape: Shape) -> None:
         """Hands out a placement; fails if any of it is not free, and then leaves nothing changed."""
+        on_host = shape.cpus > 0 or shape.memory_bytes > 0
+        if on_host:
+            self._check_host(placement, shape)
         if placement.sharing is Sharing.EXCLUSIVE:
             self._take_whole(placement.grants)
         elif placement.sharing is Sharing.MIG:
             self._take_slices(placement, shape)
         else:
             self._take_shares(placement, shape)
-        if shape.cpus or shape.memory_bytes:
+        if on_host:
             self._move_host(placement, shape, -1.0)
 
     def give(self, placement: Placement, shape: Shape) -> None:
@@ -196,6 +199,12 @@ class Capacity:
             buckets[before] ^= bit
             buckets[after] ^= bit
             self.idle_total[gpu_type] += after - before
+
+    def _check_host(self, placement: Placement, shape: Shape) -> None:
+        for node, devices, _ in placement.grants:
+            part = devices.bit_count() / shape.gpus if shape.gpus else 1.0
+            if self.free_cpus[node] < shape.cpus * part - 1e-6 or self.free_memory[node] < shape.memory_bytes * part - 1.0:
+                raise OverAllocationError(f"node {self.nodes.names[node]}: not enough CPUs or memory left")
 
     def _move_host(self, placement: Placement, shape: Shape, sign: float) -> None:
         cpus, memory = self._own("free_cpus"), self._own("free_memory")

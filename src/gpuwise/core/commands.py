@@ -100,6 +100,13 @@ class Migrate(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Rearrange(Command):
+    """Migrate several jobs at once, so that they may change places with each other."""
+
+    moves: tuple[tuple[int, Placement], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Repartition(Command):
     """Cut an empty GPU into MIG slices; no slices makes it whole again."""
 
@@ -122,7 +129,9 @@ class Release(Command):
     node: int
 
 
-COMMAND_TYPES: tuple[type[Command], ...] = (Start, Resume, Suspend, Resize, Migrate, Repartition, Provision, Release)
+COMMAND_TYPES: tuple[type[Command], ...] = (
+    Start, Resume, Suspend, Resize, Migrate, Rearrange, Repartition, Provision, Release,
+)  # fmt: skip
 
 
 class Why(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace, merge
@@ -72,6 +73,15 @@ class WaitingQueue:
     def head(self) -> int:
         """The job that is first in line."""
         return min(lane[0] for lane in self.lanes.values())[1]
+
+    def first_key(self, at_least: float) -> float:
+        """The lowest key that is ``at_least`` so much; infinite if there is none."""
+        found = math.inf
+        for lane in self.lanes.values():
+            position = bisect_left(lane, (at_least, -1))
+            if position < len(lane):
+                found = min(found, lane[position][0])
+        return found
 
     def key_of(self, job: int) -> float:
         """The key a waiting job is lined up by."""

@@ -13,6 +13,7 @@ from gpuwise.core.commands import (
     Explain,
     Migrate,
     Placement,
+    Rearrange,
     Repartition,
     Resize,
     Resume,
@@ -142,6 +143,10 @@ class Draft:
         """Where a job would be."""
         return self._placed[job] if job in self._placed else self._state.placed.get(job)
 
+    def started(self) -> list[int]:
+        """The jobs this draft starts or resumes."""
+        return [command.job for command in self.commands if isinstance(command, (Start, Resume))]
+
     def waiting(self) -> Iterator[int]:
         """Waiting jobs in order, passing over those that ask for what was just found not to fit."""
         return self._state.waiting.walk(self.closed)
@@ -207,6 +212,19 @@ class Draft:
             raise
         self._placed[job] = placement
         self.commands.append((Migrate if held.gpus == placement.gpus else Resize)(job, placement))
+        self.closed.clear()
+
+    def rearrange(self, moves: Mapping[int, Placement]) -> None:
+        """Moves several jobs at once; they may take each other's places."""
+        scratch, shape_of = self._scratch(), self._state.jobs.shape_of
+        for job in moves:
+            held = self.placement(job)
+            assert held is not None, f"job {job} holds no GPUs"
+            scratch.give(held, shape_of(job))
+        for job, placement in moves.items():
+            scratch.take(placement, shape_of(job))
+            self._placed[job] = placement
+        self.commands.append(Rearrange(tuple(moves.items())))
         self.closed.clear()
 
     def repartition(self, command: Repartition) -> None:

@@ -17,6 +17,7 @@ from gpuwise.core.commands import (
     Decision,
     Migrate,
     Placement,
+    Rearrange,
     Reason,
     Resize,
     Resume,
@@ -124,6 +125,9 @@ class Engine:
             try:
                 if isinstance(command, (Start, Resume, Migrate, Resize)):
                     self._check_placement(command.job, command.placement)
+                elif isinstance(command, Rearrange):
+                    for job, placement in command.moves:
+                        self._check_placement(job, placement)
                 self._check_status(command)
                 HANDLERS[type(command)](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
@@ -136,7 +140,13 @@ class Engine:
             expected = Status.PENDING if isinstance(command, Start) else Status.SUSPENDED
             if self.state.jobs.status.item(command.job) != expected:
                 raise InvalidDecisionError(f"its job is {self.state.status(command.job).name}, not {expected.name}")
-        elif isinstance(command, (Suspend, Migrate, Resize)) and command.job not in self.state.placed:
+            return
+        moved: tuple[int, ...] = ()
+        if isinstance(command, (Suspend, Migrate, Resize)):
+            moved = (command.job,)
+        elif isinstance(command, Rearrange):
+            moved = tuple(job for job, _ in command.moves)
+        if any(job not in self.state.placed for job in moved):
             raise InvalidDecisionError("its job holds no GPUs")
 
     def _check_placement(self, job: int, placement: Placement) -> None:

@@ -108,6 +108,8 @@ def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Placement):
         return {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][-1], Placement):
+        return [[job, _plain(placement)] for job, placement in value]
     if isinstance(value, (JobSpec, NodeSpec)):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, frozenset):
@@ -130,8 +132,9 @@ _NUMBERS = ("_s", "_bytes", "_frac", "cpus", "_hour")
 
 def _revive(name: str, value: Any) -> Any:
     if name == "placement":
-        grants = tuple(Grant(*grant) for grant in value["grants"])
-        return Placement(grants, Sharing[value["sharing"]], value["milli"])
+        return _placement(value)
+    if name == "moves":
+        return tuple((job, _placement(placement)) for job, placement in value)
     if name == "slices":
         return tuple(MigSlice(*each) for each in value)
     if name == "interrupted":
@@ -139,6 +142,10 @@ def _revive(name: str, value: Any) -> Any:
     if name == "node" and isinstance(value, dict):
         return NodeSpec(**_floats(value))
     return value
+
+
+def _placement(value: dict[str, Any]) -> Placement:
+    return Placement(tuple(Grant(*grant) for grant in value["grants"]), Sharing[value["sharing"]], value["milli"])
 
 
 def _json(entry: dict[str, Any]) -> str:

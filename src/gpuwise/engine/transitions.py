@@ -10,6 +10,7 @@ from gpuwise.core.commands import (
     Migrate,
     Placement,
     Provision,
+    Rearrange,
     Release,
     Repartition,
     Resize,
@@ -107,6 +108,16 @@ def _move(state: ClusterState, command: Migrate | Resize) -> None:
     _place(state, job, command.placement)
     moves = state.jobs.migrations if isinstance(command, Migrate) else state.jobs.resizes
     moves[job] += 1
+
+
+def _rearrange(state: ClusterState, command: Rearrange) -> None:
+    for job, _ in command.moves:
+        _settle(state, job)
+        _become(state, job, STARTING)
+        _leave(state, job)
+    for job, placement in command.moves:
+        _place(state, job, placement)
+        state.jobs.migrations[job] += 1
 
 
 def _repartition(state: ClusterState, command: Repartition) -> None:
@@ -236,5 +247,5 @@ HANDLERS: dict[type[Event] | type[Command], Handler] = {
     JobFinished: _finished, JobFailed: _failed, JobCancelled: _cancelled,
     NodeAdded: _node_added, NodeLost: _node_lost, NodeRestored: _node_restored, WokeUp: _woke_up,
     Start: _start, Resume: _start, Suspend: _suspend, Migrate: _move, Resize: _move,
-    Repartition: _repartition, Provision: _provision, Release: _release,
+    Rearrange: _rearrange, Repartition: _repartition, Provision: _provision, Release: _release,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -10,31 +11,46 @@ import numpy as np
 from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
-from gpuwise.core.units import HOUR_S
-from gpuwise.core.view import ClusterView
+from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.ranking import outranked, start_or_preempt
+
+
+QUEUE = 1e10
+"""Ranks of one queue lie this far from those of the next; within a queue they are times, in seconds."""
 
 
 @dataclass(frozen=True)
 class LeastAttainedService:
     """Jobs that have had little GPU time (time × GPUs) come before those that have had much.
 
-    Attained service is cut into queues at ``thresholds_gpu_s``; in a queue the first submitted comes first, so jobs of
-    the same queue do not interrupt each other (Gu et al., NSDI'19).
+    Attained service is cut into queues at ``thresholds_gpu_s``. In a queue those that run come first, then the others in
+    the order they came to it; a job that was driven out by an earlier queue is back at the head, one that has just
+    dropped into the queue is at the end (Gu et al., NSDI'19; order and thresholds as in the authors' simulator).
     """
 
     name = "las"
     wakes_on = CAPACITY_CHANGES
-    thresholds_gpu_s: tuple[float, ...] = (HOUR_S,)
+    thresholds_gpu_s: tuple[float, ...] = (3250.0, 7200.0)
 
     def rank(self, view: ClusterView, job: int) -> float:
-        """The queue a waiting job is in."""
-        return float(bisect_right(self.thresholds_gpu_s, view.attained_gpu_s(job)))
+        """The queue of a job that begins to wait, and its place in it."""
+        attained = view.attained_gpu_s(job)
+        queue = bisect_right(self.thresholds_gpu_s, attained + 1e-6)
+        if attained > 0 and not self._just_dropped(view, job, attained, queue):
+            head = view.waiting.first_key(queue * QUEUE)
+            if head < (queue + 1) * QUEUE:
+                return head - 1e-3
+        return queue * QUEUE + view.now_s
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """The queues of jobs that hold GPUs."""
-        queues: Array = np.searchsorted(self.thresholds_gpu_s, view.attained_of(jobs) + 1e-6, side="right").astype("f8")
-        return queues
+        """The queues of jobs that hold GPUs: ahead of those who wait, but for one that drops into it now."""
+        attained = view.attained_of(jobs) + 1e-6
+        limits = np.array([0.0, *self.thresholds_gpu_s])
+        queues = np.searchsorted(limits[1:], attained, side="right")
+        dropped = (queues > 0) & (attained - limits[queues] < 1e-3)
+        ranks: Array = queues * QUEUE + np.where(dropped, view.now_s, -QUEUE / 2)
+        return ranks
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts by queue, suspending jobs of later queues; looks again when a running job drops into the next."""
@@ -42,16 +58,20 @@ class LeastAttainedService:
             return NOTHING
         draft = view.draft()
         start_or_preempt(draft, self)
-        return draft.seal(wake_at=self._next_drop_s(view), reasons=outranked(draft))
+        return draft.seal(wake_at=self._next_drop_s(view, draft), reasons=outranked(draft))
 
-    def _next_drop_s(self, view: ClusterView) -> float | None:
-        """When the first running job will have attained enough to fall into a later queue."""
-        jobs = np.fromiter(view.placed, dtype="i8", count=len(view.placed))
-        gpus = np.fromiter((view.placed[job].gpus for job in jobs.tolist()), dtype="f8", count=len(jobs))
-        attained = view.attained_of(jobs)
-        limits = np.append(np.asarray(self.thresholds_gpu_s), np.inf)
-        until = limits[np.searchsorted(limits, attained + 1e-6, side="right").clip(max=len(limits) - 1)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drops = (until - attained) / gpus
-        soonest = float(np.min(drops[gpus > 0], initial=np.inf))
-        return round(view.now_s + soonest, 6) if np.isfinite(soonest) else None
+    def _just_dropped(self, view: ClusterView, job: int, attained: float, queue: int) -> bool:
+        return queue > 0 and attained - self.thresholds_gpu_s[queue - 1] < 1e-3
+
+    def _next_drop_s(self, view: ClusterView, draft: Draft) -> float | None:
+        """When the first job that holds GPUs will have attained enough to fall into a later queue."""
+        soonest = math.inf
+        for job in (*view.placed, *draft.started()):
+            placement = draft.placement(job)
+            if placement is not None and placement.gpus:
+                attained = view.attained_gpu_s(job) + 1e-6
+                queue = bisect_right(self.thresholds_gpu_s, attained)
+                if queue < len(self.thresholds_gpu_s):
+                    gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
+                    soonest = min(soonest, (self.thresholds_gpu_s[queue] - attained) / gpus)
+        return view.now_s + round(soonest, 6) + 2e-6 if math.isfinite(soonest) else None

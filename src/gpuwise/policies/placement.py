@@ -34,6 +34,8 @@ def lowest(devices: int, count: int) -> int:
 
 
 EVERY_NODE: NodeSet = -1
+NodeChoice = Callable[[list[NodeSet], int], int]
+"""The node, among those by number of idle GPUs, that gets so many; -1 for none."""
 NodeOrder = Callable[[Capacity, int, int, NodeSet], Iterator[tuple[int, int]]]
 """Nodes in the order a placement prefers them, each with how many GPUs to take there at most."""
 
@@ -41,7 +43,7 @@ NodeOrder = Callable[[Capacity, int, int, NodeSet], Iterator[tuple[int, int]]]
 class WholeGpus:
     """Finds whole GPUs: on one node if the gang fits on one, else over several in a placement's own order."""
 
-    def __init__(self, choose: Callable[[list[NodeSet], int], int], spill: NodeOrder | None, share: ShareChoice) -> None:
+    def __init__(self, choose: NodeChoice, spill: NodeOrder, share: ShareChoice) -> None:
         self._choose = choose
         self._spill = spill
         self._share = share
@@ -67,10 +69,9 @@ class WholeGpus:
             node = self._choose(usable, gpus)
             if node >= 0:
                 return Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
-        return None if self._spill is None else self._over_nodes(capacity, shape, gpus, gpu_type)
+        return self._over_nodes(capacity, shape, gpus, gpu_type)
 
     def _over_nodes(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
-        assert self._spill is not None
         hosts = capacity.hosts(shape, 1) if shape.needs_host else EVERY_NODE
         grants: list[Grant] = []
         needed = gpus
@@ -102,7 +103,7 @@ def _lowest_node(buckets: list[NodeSet], gpus: int) -> int:
     found = 0
     for nodes in buckets[gpus:]:
         found |= nodes
-    return first(found)
+    return first(found) if found else -1
 
 
 def _fullest_node(buckets: list[NodeSet], gpus: int) -> int:
@@ -126,52 +127,58 @@ def _no_node(buckets: list[NodeSet], gpus: int) -> int:
 # -- several nodes -----------------------------------------------------------------------------------------------------
 
 
-def _by_number(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    nodes = capacity.at_least(gpu_type, 1) & hosts
-    while nodes:
-        node = first(nodes)
-        yield node, capacity.idle[node].bit_count()
-        nodes &= nodes - 1
-
-
-def _by_room(counts: range, capacity: Capacity, gpu_type: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    for count in counts:
-        nodes = capacity.by_idle[gpu_type][count] & hosts
+def _by_room(capacity: Capacity, gpu_type: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    """Nodes with idle GPUs and how many, emptiest first."""
+    buckets = capacity.by_idle[gpu_type]
+    for count in range(len(buckets) - 1, 0, -1):
+        nodes = buckets[count] & hosts
         while nodes:
             yield first(nodes), count
             nodes &= nodes - 1
 
 
-def _fullest_first(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    return _by_room(range(1, len(capacity.by_idle[gpu_type])), capacity, gpu_type, hosts)
+def _whole_nodes(choose: NodeChoice) -> NodeOrder:
+    """Empty nodes, then one more for the rest; nothing if that cannot be had."""
 
+    def order(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+        buckets = capacity.by_idle[gpu_type]
+        size = len(buckets) - 1
+        if gpus <= size:
+            return
+        whole, rest = divmod(gpus, size)
+        empty = buckets[size] & hosts
+        if empty.bit_count() < whole:
+            return
+        for _ in range(whole):
+            yield first(empty), size
+            empty &= empty - 1
+        if rest:
+            node = choose([*(nodes & hosts for nodes in buckets[:size]), empty], rest)
+            if node >= 0:
+                yield node, rest
 
-def _emptiest_first(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    return _by_room(range(len(capacity.by_idle[gpu_type]) - 1, 0, -1), capacity, gpu_type, hosts)
+    return order
 
 
 def _fewest_nodes(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    """Whole empty nodes, then the best fit for the rest; nothing if that takes more nodes than it must."""
-    buckets = capacity.by_idle[gpu_type]
-    size = len(buckets) - 1
-    if gpus <= size:
-        return
-    whole, rest = divmod(gpus, size)
-    empty = buckets[size] & hosts
-    if empty.bit_count() < whole:
-        return
-    for _ in range(whole):
-        yield first(empty), size
-        empty &= empty - 1
-    if rest:
-        node = _fullest_node([*(nodes & hosts for nodes in buckets[:size]), empty], rest)
-        if node >= 0:
-            yield node, rest
+    """The emptiest nodes first, and for the rest the node it fits best."""
+    needed = gpus
+    buckets = list(capacity.by_idle[gpu_type])
+    while needed:
+        node = _fullest_node([nodes & hosts for nodes in buckets], needed)
+        count = needed
+        if node < 0:
+            node, count = next(((first(buckets[k] & hosts), k) for k in range(len(buckets) - 1, 0, -1) if buckets[k] & hosts), (-1, 0))
+        if node < 0:
+            return
+        yield node, count
+        needed -= count
+        hosts &= ~(1 << node)
 
 
 def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
     """Evenly over as many nodes as there are GPUs asked for, the emptiest nodes first."""
-    nodes = list(_emptiest_first(capacity, gpu_type, gpus, hosts))[:gpus]
+    nodes = [each for each, _ in zip(_by_room(capacity, gpu_type, hosts), range(gpus), strict=False)]
     taken = [0] * len(nodes)
     left = gpus
     while left and any(taken[i] < room for i, (_, room) in enumerate(nodes)):
@@ -261,19 +268,25 @@ def _on_idle(capacity: Capacity, shape: Shape) -> Placement | None:
 
 # -- the list ----------------------------------------------------------------------------------------------------------
 
-first_fit: Placer = WholeGpus(_lowest_node, _by_number, _first_share)
-best_fit: Placer = WholeGpus(_fullest_node, _fullest_first, _best_share)
-worst_fit: Placer = WholeGpus(_emptiest_node, _emptiest_first, _worst_share)
+first_fit: Placer = WholeGpus(_lowest_node, _whole_nodes(_lowest_node), _first_share)
+"""The first node with room. A gang larger than a node takes empty nodes and one more; it waits until it can."""
+best_fit: Placer = WholeGpus(_fullest_node, _whole_nodes(_fullest_node), _best_share)
+"""The node with the least room that is enough; larger gangs as in first fit."""
+worst_fit: Placer = WholeGpus(_emptiest_node, _whole_nodes(_emptiest_node), _worst_share)
+"""The node with the most room; larger gangs as in first fit."""
 consolidated: Placer = WholeGpus(_fullest_node, _fewest_nodes, _best_share)
+"""The fewest nodes that can be had now: a gang is split rather than kept waiting."""
 spread: Placer = WholeGpus(_no_node, _one_each, _worst_share)
+"""As many nodes as there are GPUs asked for, if there are."""
 
 PLACERS: dict[str, Placer] = {
-    "consolidated": consolidated,
-    "first-fit": first_fit,
     "best-fit": best_fit,
+    "first-fit": first_fit,
     "worst-fit": worst_fit,
+    "consolidated": consolidated,
     "spread": spread,
 }
+DEFAULT_PLACER = "best-fit"
 
 
 def placer(name: str) -> Placer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from heapq import merge
 from typing import Protocol
 
 import numpy as np
 
-from gpuwise.core.commands import Explain, Reason, Why
+from gpuwise.core.commands import Explain, Placement, Reason, Why
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView, Draft
 
@@ -91,6 +92,34 @@ class Victims:
                 if needed <= 0:
                     return True
         return needed <= 0
+
+
+def repack(draft: Draft, ranking: Ranking) -> None:
+    """Places everybody anew in the order of rank, moving running jobs where that makes room."""
+    view = draft.view
+    capacity = view.capacity.fork()
+    placed = np.fromiter(view.placed, dtype="i8", count=len(view.placed))
+    ranks = ranking.ranks(view, placed)
+    for job in view.placed:
+        capacity.give(view.placed[job], view.shape(job))
+    running = [(rank, job) for rank, job in zip(ranks.tolist(), placed.tolist(), strict=True)]
+    waiting = ((view.waiting.key_of(job), job) for job in draft.waiting())
+    moves: dict[int, Placement] = {}
+    starts: dict[int, Placement] = {}
+    for _, job in merge(sorted(running), waiting):
+        found = draft.find_in(capacity, job)
+        if found is not None:
+            capacity.take(found, view.shape(job))
+            (moves if job in view.placed else starts)[job] = found
+        elif job in view.placed:
+            draft.suspend(job)
+        else:
+            draft.closed.add(view.shape(job).id)
+    moves = {job: found for job, found in moves.items() if found != view.placed[job]}
+    if moves:
+        draft.rearrange(moves)
+    for job, found in starts.items():
+        draft.start(job, found)
 
 
 def outranked(draft: Draft) -> Explain:

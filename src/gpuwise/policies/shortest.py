@@ -10,7 +10,7 @@ from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView
-from gpuwise.policies.ranking import outranked, remaining_s, start_in_order, start_or_preempt
+from gpuwise.policies.ranking import outranked, remaining_s, repack, start_in_order, start_or_preempt
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class ShortestRemainingTime:
 
     name = "srtf"
     wakes_on = CAPACITY_CHANGES
+    repack: bool = False
+    """Whether running jobs are moved to make room, by placing everybody anew at each decision."""
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed time left."""
@@ -53,7 +55,10 @@ class ShortestRemainingTime:
         if not view.waiting:
             return NOTHING
         draft = view.draft()
-        start_or_preempt(draft, self)
+        if self.repack:
+            repack(draft, self)
+        else:
+            start_or_preempt(draft, self)
         return draft.seal(reasons=outranked(draft))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from gpuwise.core.commands import Command, Migrate, Placement, Provision, Resize, Resume, Start, Suspend
+from gpuwise.core.commands import Command, Migrate, Placement, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
     Event,
     JobFinished,
@@ -112,6 +112,11 @@ class VirtualExecutor:
                 table = self._jobs.migrate_s if isinstance(command, Migrate) else self._jobs.resize_s
                 self._leave(now_s, command.job)
                 self._begin(now_s, command.job, command.placement, table.item(command.job), vacated)
+            elif isinstance(command, Rearrange):
+                for job, _ in command.moves:
+                    self._leave(now_s, job)
+                for job, placement in command.moves:
+                    self._begin(now_s, job, placement, self._jobs.migrate_s.item(job), vacated)
             elif isinstance(command, Provision):
                 at_s = now_s + self._provision_s
                 self._push(at_s, NodeAdded(at_s, command.node))

