@@ -1,3 +1,58 @@
 """gpuwise: know what a deep learning job needs before it runs, and find it the best place on shared GPUs."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuwise.core.commands import Decision, Placement
+    from gpuwise.core.errors import GpuwiseError
+    from gpuwise.core.events import CAPACITY_CHANGES
+    from gpuwise.core.protocols import Policy
+    from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+    from gpuwise.core.view import ClusterView, Draft
+    from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.service.simulate import simulate
+    from gpuwise.sim.result import SimulationResult
+    from gpuwise.sim.traces import Trace, read_trace, write_trace
+
 __version__ = "0.1.0"
+
+_HOME = {
+    "CAPACITY_CHANGES": "gpuwise.core.events",
+    "ClusterSpec": "gpuwise.core.spec",
+    "ClusterView": "gpuwise.core.view",
+    "Decision": "gpuwise.core.commands",
+    "Draft": "gpuwise.core.view",
+    "GpuwiseError": "gpuwise.core.errors",
+    "JobSpec": "gpuwise.core.spec",
+    "NodeSpec": "gpuwise.core.spec",
+    "Placement": "gpuwise.core.commands",
+    "Policy": "gpuwise.core.protocols",
+    "Sharing": "gpuwise.core.spec",
+    "SimulationResult": "gpuwise.sim.result",
+    "Trace": "gpuwise.sim.traces",
+    "gpu_type": "gpuwise.devices",
+    "gpu_types": "gpuwise.devices",
+    "read_trace": "gpuwise.sim.traces",
+    "simulate": "gpuwise.service.simulate",
+    "write_trace": "gpuwise.sim.traces",
+}
+
+__all__ = [
+    "CAPACITY_CHANGES", "ClusterSpec", "ClusterView", "Decision", "Draft", "GpuwiseError", "JobSpec", "NodeSpec",
+    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "gpu_type", "gpu_types", "read_trace", "simulate",
+    "write_trace",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for when it is asked for, so that the command line answers at once."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'gpuwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__version__"))

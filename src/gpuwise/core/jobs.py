@@ -111,6 +111,8 @@ class JobTable(Table):
         "saved_steps": ("f8", 0.0),  # what a restart would keep
         "placed_s": ("f8", math.nan),  # when it got the GPUs it holds
         "attained_gpu_s": ("f8", 0.0),  # GPU time held, up to placed_s
+        "held_s": ("f8", 0.0),  # time it held GPUs, up to placed_s
+        "overhead_gpu_s": ("f8", 0.0),  # GPU time held without a step: loading, moving, waiting for others to leave
         "first_start_s": ("f8", math.nan),
         "finish_s": ("f8", math.nan),
         "placements": ("i4", 0),  # times it was given GPUs
@@ -140,6 +142,8 @@ class JobTable(Table):
     saved_steps: Array
     placed_s: Array
     attained_gpu_s: Array
+    held_s: Array
+    overhead_gpu_s: Array
     first_start_s: Array
     finish_s: Array
     placements: Array

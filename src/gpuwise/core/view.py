@@ -39,6 +39,11 @@ class ClusterView:
         self._placer = placer
 
     @property
+    def placer(self) -> Placer:
+        """What finds room in drafts."""
+        return self._placer
+
+    @property
     def now_s(self) -> float:
         """The time."""
         return self._state.now_s

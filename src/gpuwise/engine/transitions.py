@@ -77,7 +77,9 @@ def _leave(state: ClusterState, job: int) -> None:
     jobs = state.jobs
     state.capacity.give(placement, jobs.shape_of(job))
     gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
-    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + (state.now_s - jobs.placed_s.item(job)) * gpus
+    held_s = state.now_s - jobs.placed_s.item(job)
+    jobs.held_s[job] = jobs.held_s.item(job) + held_s
+    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_s * gpus
     if placement.sharing is not Sharing.EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)
         state.residents.remove(job, placement)
@@ -148,6 +150,8 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     _become(state, job, RUNNING)
     state.jobs.since_s[job] = event.at_s
     placement = state.placed[job]
+    if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
+        state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * placement.gpus * placement.milli / WHOLE_GPU_MILLI
     if placement.sharing is Sharing.EXCLUSIVE:
         state.jobs.rate[job] = state.beliefs.rates((job,), (placement,), ((),))[0]
     else:

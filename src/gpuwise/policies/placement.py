@@ -15,7 +15,7 @@ import numpy as np
 from gpuwise.core.capacity import Capacity, NodeSet, first
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.jobs import Shape
+from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
@@ -289,9 +289,8 @@ PLACERS: dict[str, Placer] = {
 DEFAULT_PLACER = "best-fit"
 
 
-def placer(name: str) -> Placer:
-    """The placement of that name."""
-    try:
-        return PLACERS[name]
-    except KeyError:
-        raise UnknownNameError("placement", name, PLACERS) from None
+def make_placer(name: str, jobs: JobTable) -> Placer:
+    """The placement of that name, for the mix of jobs in a table."""
+    if name not in PLACERS:
+        raise UnknownNameError("placement", name, PLACERS)
+    return PLACERS[name]

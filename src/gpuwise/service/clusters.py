@@ -1,0 +1,82 @@
+"""Clusters as users name them: shorthand, or a TOML file; GPU types checked against the catalogue."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.spec import ClusterSpec, NodeSpec, field_names
+from gpuwise.core.units import parse_bytes
+from gpuwise.devices import gpu_type
+
+_FILE_FIELDS = ("count", *(name for name in field_names(NodeSpec) if name != "name"), "name")
+
+
+def load_cluster(given: str | Path | ClusterSpec) -> ClusterSpec:
+    """A cluster from shorthand such as ``8x8:V100``, a TOML file, or an object; memory and price from the catalogue."""
+    if isinstance(given, ClusterSpec):
+        return given
+    text = str(given)
+    if isinstance(given, Path) or text.endswith(".toml"):
+        return _from_toml(Path(given))
+    spec = ClusterSpec.parse(text)
+    known = {name: _known(NodeSpec(name="", gpu_type=name, gpus=1)) for name in {node.gpu_type for node in spec.nodes}}
+    return ClusterSpec(tuple(_fill(node, known[node.gpu_type]) for node in spec.nodes))
+
+
+def _fill(node: NodeSpec, one: NodeSpec) -> NodeSpec:
+    """A node with what the catalogue knows of one GPU of its type."""
+    return replace(
+        node,
+        gpu_type=one.gpu_type,
+        gpu_memory_bytes=one.gpu_memory_bytes if math.isinf(node.gpu_memory_bytes) else node.gpu_memory_bytes,
+        usd_per_hour=one.usd_per_hour * node.gpus if math.isnan(node.usd_per_hour) else node.usd_per_hour,
+    )
+
+
+def _known(node: NodeSpec) -> NodeSpec:
+    gpu = gpu_type(node.gpu_type)
+    return replace(
+        node,
+        gpu_type=gpu.name,
+        gpu_memory_bytes=math.inf if gpu.memory_bytes is None else gpu.memory_bytes,
+        usd_per_hour=math.nan if gpu.usd_per_hour is None else gpu.usd_per_hour,
+    )
+
+
+def _from_toml(path: Path) -> ClusterSpec:
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("node", [])
+    except FileNotFoundError:
+        raise GpuwiseError(f"no cluster file {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise GpuwiseError(f"cluster file {path}: {error}") from None
+    if not isinstance(entries, list) or not entries:
+        raise GpuwiseError(f"cluster file {path} has no [[node]] tables; each needs gpu_type and gpus")
+    nodes: list[NodeSpec] = []
+    for entry in entries:
+        nodes += _nodes(path, entry, len(nodes))
+    return ClusterSpec(tuple(nodes))
+
+
+def _nodes(path: Path, entry: dict[str, Any], first: int) -> list[NodeSpec]:
+    for name in entry:
+        if name not in _FILE_FIELDS:
+            raise UnknownNameError(f"node field in {path}", name, _FILE_FIELDS)
+    values = dict(entry)
+    count = values.pop("count", 1)
+    for name in ("memory_bytes", "gpu_memory_bytes"):
+        if isinstance(values.get(name), str):
+            values[name] = parse_bytes(values[name])
+    prefix = values.pop("name", "n")
+    try:
+        base = NodeSpec(name="", **values)
+        names = [prefix if count == 1 and "name" in entry else f"{prefix}{first + i}" for i in range(count)]
+    except TypeError as error:
+        raise GpuwiseError(f"cluster file {path}: a [[node]] needs gpu_type and gpus, as text and number ({error})") from None
+    one = _known(replace(base, gpus=1))
+    return [replace(_fill(base, one), name=name) for name in names]

@@ -1,0 +1,142 @@
+"""Simulate: a trace, a cluster and a policy in; the result out."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.protocols import Placer, Policy
+from gpuwise.core.spec import ANY_SHARING, ClusterSpec, JobSpec
+from gpuwise.core.state import DeclaredRates
+from gpuwise.core.tables import Array
+from gpuwise.devices import gpu_type
+from gpuwise.engine.drive import drive
+from gpuwise.engine.engine import Engine
+from gpuwise.policies.placement import DEFAULT_PLACER, make_placer
+from gpuwise.policies.registry import make_policy
+from gpuwise.service.clusters import load_cluster
+from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.traces import Trace, read_trace, trace_from_frame
+from gpuwise.sim.virtual import NodeFault, VirtualExecutor
+
+AnyTrace = str | os.PathLike[str] | Trace | pl.DataFrame | Sequence[JobSpec]
+
+
+def simulate(
+    trace: AnyTrace,
+    cluster: str | Path | ClusterSpec,
+    policy: str | Policy = "fifo",
+    *,
+    placement: str | Placer = DEFAULT_PLACER,
+    seed: int = 0,
+    round_s: float | None = None,
+    forecast_error: float = 0.0,
+    oversized: Literal["error", "drop"] = "error",
+    faults: Iterable[NodeFault] = (),
+) -> SimulationResult:
+    """Replays a trace on a cluster under a policy.
+
+    ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``round_s`` lets the
+    policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time around
+    the truth: log-normally, with this standard deviation. A job larger than the cluster is an error, or left out with
+    ``oversized="drop"``.
+    """
+    spec = load_cluster(cluster)
+    chosen = make_policy(policy) if isinstance(policy, str) else policy
+    columns, name = _job_columns(trace)
+    begun = perf_counter()
+    jobs = JobTable()
+    jobs.declare_columns(columns)
+    placer = make_placer(placement, jobs) if isinstance(placement, str) else placement
+    engine = Engine(spec, chosen, placer=placer, seed=seed, round_s=round_s)
+    columns = _that_fit(columns, jobs, engine, oversized)
+    true_s = np.asarray(columns["duration_s"], dtype="f8")
+    engine.state.jobs.declare_columns({**columns, "duration_s": _believed(true_s, forecast_error, seed)})
+    table = engine.state.jobs
+    truth = DeclaredRates(table, engine.state.nodes, durations_s=true_s)
+    executor = VirtualExecutor(table, truth, faults=faults)
+    with _no_collection():
+        drive(engine, executor)
+    label = policy if isinstance(policy, str) else chosen.name
+    placed_by = placement if isinstance(placement, str) else getattr(placement, "__name__", type(placement).__name__)
+    return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - begun, engine)
+
+
+def _believed(true_s: Array, error: float, seed: int) -> Array:
+    if error < 0:
+        raise GpuwiseError(f"a forecast error of {error}; it must be 0 or more")
+    if error == 0:
+        return true_s
+    return true_s * np.exp(np.random.default_rng(seed).normal(0.0, error, len(true_s)))
+
+
+def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
+    if isinstance(trace, Sequence) and not isinstance(trace, str):
+        return _spec_columns(trace), "jobs"
+    if isinstance(trace, pl.DataFrame):
+        trace = trace_from_frame(trace)
+    elif not isinstance(trace, Trace):
+        trace = read_trace(trace)
+    columns: dict[str, Any] = {name: trace.jobs[name].to_list() for name in trace.jobs.columns if name != "outcome"}
+    known: dict[str, tuple[str, ...]] = {}
+    for text in set(columns["gpu_types"]):
+        known[text] = tuple(sorted({gpu_type(name).name for name in text.split("|")})) if text else ()
+    columns["gpu_types"] = [known[text] for text in columns["gpu_types"]]
+    return columns, trace.name
+
+
+def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
+    if not specs:
+        raise GpuwiseError("there are no jobs to simulate")
+    table = JobTable()
+    ordered = sorted(specs, key=lambda spec: spec.submit_s)
+    table.declare(ordered)
+    names = [name for name in JobSpec.__dataclass_fields__ if name != "sharing"]
+    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in names}
+    columns["sharing"] = [spec.sharing or ANY_SHARING for spec in ordered]
+    return columns
+
+
+def _that_fit(columns: dict[str, Any], jobs: JobTable, engine: Engine, oversized: str) -> dict[str, Any]:
+    """Turns away jobs that the empty cluster does not hold."""
+    empty: Capacity = engine.state.capacity
+    placer = engine.view.placer
+    fits = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
+    if fits.all():
+        return columns
+    ok = fits[jobs.shape[: len(jobs)]]
+    if oversized == "error" or not ok.any():
+        row = int(np.argmin(ok))
+        shape = jobs.shape_of(row)
+        kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+        raise GpuwiseError(
+            f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}"
+            f"{f' and {shape.cpus:g} CPUs' if shape.cpus else ''}, which {engine.journal.cluster.describe()} does not hold "
+            f"even when it is empty ({int((~ok).sum())} such jobs in all); use a larger cluster, or leave them out with "
+            "--drop-oversized (oversized='drop')"
+        )
+    keep = np.flatnonzero(ok)
+    return {name: [values[i] for i in keep] for name, values in columns.items()}
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A run makes many small objects that live to its end; looking through them for garbage is wasted time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
