@@ -38,7 +38,10 @@ class Placement(NamedTuple):
     @property
     def gpus(self) -> int:
         """Number of devices."""
-        return sum(grant.devices.bit_count() for grant in self.grants)
+        grants = self.grants
+        if len(grants) == 1:
+            return grants[0].devices.bit_count()
+        return sum([grant.devices.bit_count() for grant in grants])
 
     @property
     def nodes(self) -> tuple[int, ...]:

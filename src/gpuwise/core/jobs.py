@@ -111,6 +111,7 @@ class JobTable(Table):
         "saved_steps": ("f8", 0.0),  # what a restart would keep
         "placed_s": ("f8", math.nan),  # when it got the GPUs it holds
         "attained_gpu_s": ("f8", 0.0),  # GPU time held, up to placed_s
+        "held_gpus": ("f8", 0.0),  # GPUs it holds now, fractions counted as such
         "held_s": ("f8", 0.0),  # time it held GPUs, up to placed_s
         "overhead_gpu_s": ("f8", 0.0),  # GPU time held without a step: loading, moving, waiting for others to leave
         "first_start_s": ("f8", math.nan),
@@ -142,6 +143,7 @@ class JobTable(Table):
     saved_steps: Array
     placed_s: Array
     attained_gpu_s: Array
+    held_gpus: Array
     held_s: Array
     overhead_gpu_s: Array
     first_start_s: Array

@@ -84,17 +84,22 @@ class DeclaredRates:
         self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
     ) -> list[float]:
         """Steps per second of each job on its placement beside its residents."""
+        if len(jobs) == 1:
+            return [self._rate(jobs[0], placements[0], residents[0])]
         return [self._rate(*each) for each in zip(jobs, placements, residents, strict=True)]
 
     def _rate(self, job: int, placement: Placement, neighbours: Sequence[int]) -> float:
         table, nodes = self._jobs, self._nodes
         durations = table.duration_s if self._durations_s is None else self._durations_s
         rate: float = table.steps.item(job) / durations.item(job)
-        grants = placement.grants
-        rate *= min(nodes.type_speed[nodes.type_of[grant.node]] for grant in grants)
+        speeds = nodes.type_speed
+        if len(speeds) == 1:
+            rate *= speeds[0]
+        else:
+            rate *= min([speeds[nodes.type_of[grant.node]] for grant in placement.grants])
         shape = table.shape_of(job)
         if placement.sharing is Sharing.EXCLUSIVE:
-            gpus = sum([grant.devices.bit_count() for grant in grants])
+            gpus = placement.gpus
             return rate if gpus == shape.gpus else rate * gpus / shape.gpus
         if placement.sharing is Sharing.SHARED:
             load = sum(self._utilization(each) for each in (job, *neighbours))

@@ -32,51 +32,38 @@ from gpuwise.core.tables import Array, read_only
 class ClusterView:
     """The cluster as a policy sees it: read-only."""
 
-    __slots__ = ("_placer", "_state")
+    __slots__ = ("_state", "capacity", "jobs", "nodes", "placed", "placer", "rates", "waiting")
+
+    waiting: WaitingQueue
+    """The jobs that wait, in the policy's order."""
+    placed: Mapping[int, Placement]
+    """Where each job that holds GPUs holds them."""
+    capacity: Capacity
+    """What is free."""
+    nodes: NodeTable
+    """What every node has."""
+    jobs: JobTable
+    """Everything known of every job; read a cell with ``view.jobs.priority.item(job)``."""
+    rates: RateModel
+    """How fast jobs are believed to run, where and beside whom."""
+    placer: Placer
+    """What finds room in drafts."""
 
     def __init__(self, state: ClusterState, placer: Placer) -> None:
-        self._state = state
-        self._placer = placer
+        seen = {
+            "_state": state, "waiting": state.waiting, "placed": state.placed, "capacity": state.capacity,
+            "nodes": state.nodes, "jobs": state.jobs, "rates": state.beliefs, "placer": placer,
+        }  # fmt: skip
+        for name, value in seen.items():
+            object.__setattr__(self, name, value)
 
-    @property
-    def placer(self) -> Placer:
-        """What finds room in drafts."""
-        return self._placer
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a view is read-only; {name} cannot be set")
 
     @property
     def now_s(self) -> float:
         """The time."""
         return self._state.now_s
-
-    @property
-    def waiting(self) -> WaitingQueue:
-        """The jobs that wait, in the policy's order."""
-        return self._state.waiting
-
-    @property
-    def placed(self) -> Mapping[int, Placement]:
-        """Where each job that holds GPUs holds them."""
-        return self._state.placed
-
-    @property
-    def capacity(self) -> Capacity:
-        """What is free."""
-        return self._state.capacity
-
-    @property
-    def nodes(self) -> NodeTable:
-        """What every node has."""
-        return self._state.nodes
-
-    @property
-    def rates(self) -> RateModel:
-        """How fast jobs are believed to run, where and beside whom."""
-        return self._state.beliefs
-
-    @property
-    def jobs(self) -> JobTable:
-        """Everything known of every job; read a cell with ``view.jobs.priority.item(job)``."""
-        return self._state.jobs
 
     def column(self, name: str) -> Array:
         """A column of the job table, one entry for each job submitted so far, read-only."""
@@ -105,35 +92,49 @@ class ClusterView:
 
     def attained_gpu_s(self, job: int) -> float:
         """GPU time a job has held so far."""
-        state = self._state
-        attained: float = state.jobs.attained_gpu_s.item(job)
-        placement = state.placed.get(job)
-        if placement is None:
-            return attained
-        return attained + (state.now_s - state.jobs.placed_s.item(job)) * placement.gpus * placement.milli / 1000
+        jobs = self.jobs
+        attained: float = jobs.attained_gpu_s.item(job)
+        if job in self.placed:
+            attained += (self.now_s - jobs.placed_s.item(job)) * jobs.held_gpus.item(job)
+        return attained
 
-    def attained_of(self, jobs: Array) -> Array:
-        """GPU time held so far by many jobs that hold GPUs now."""
-        table, placed = self._state.jobs, self._state.placed
-        held = np.fromiter((placed[job].gpus * placed[job].milli / 1000 for job in jobs.tolist()), "f8", len(jobs))
-        since: Array = table.attained_gpu_s[jobs] + (self.now_s - table.placed_s[jobs]) * held
-        return since
+    def holders(self) -> Array:
+        """The jobs that hold GPUs, as an array for the methods below."""
+        return np.fromiter(self.placed, dtype="i8", count=len(self.placed))
+
+    def attained_of(self, holders: Array) -> Array:
+        """GPU time held so far, of many jobs that hold GPUs."""
+        jobs = self.jobs
+        attained: Array = jobs.attained_gpu_s[holders] + (self.now_s - jobs.placed_s[holders]) * jobs.held_gpus[holders]
+        return attained
+
+    def remaining_of(self, holders: Array) -> Array:
+        """Believed time still needed, of many jobs that hold GPUs."""
+        jobs = self.jobs
+        steps, rate = jobs.steps[holders], jobs.rate[holders]
+        left = steps - jobs.steps_done[holders]
+        running = (jobs.status[holders] == Status.RUNNING) & (rate > 0)
+        at_rate = left / np.where(running, rate, 1.0) - (self.now_s - jobs.since_s[holders])
+        remaining: Array = np.where(running, at_rate.clip(min=0.0), left * jobs.duration_s[holders] / steps)
+        return remaining
 
     def draft(self, placer: Placer | None = None) -> Draft:
         """A scratch copy to try placements on."""
-        return Draft(self, self._state, placer or self._placer)
+        return Draft(self, self._state, placer or self.placer)
 
 
 class Draft:
     """Commands tried one after the other on a scratch copy; `seal` makes them a decision."""
 
-    __slots__ = ("_capacity", "_placed", "_placer", "_state", "closed", "commands", "view")
+    __slots__ = ("_capacity", "_placed", "_placer", "_state", "_untried", "closed", "commands", "view")
 
     def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
         self.view = view
         self._state = state
         self._placer = placer
         self._capacity: Capacity | None = None
+        self._untried: tuple[Placement, Shape] | None = None
+        """A first start that the scratch copy, which is made when it is first needed, does not show yet."""
         self._placed: dict[int, Placement | None] = {}
         self.commands: list[Command] = []
         self.closed: set[int] = set()
@@ -142,7 +143,9 @@ class Draft:
     @property
     def capacity(self) -> Capacity:
         """What is free if the commands so far are carried out."""
-        return self._state.capacity if self._capacity is None else self._capacity
+        if self._capacity is None and self._untried is None:
+            return self._state.capacity
+        return self._scratch()
 
     def placement(self, job: int) -> Placement | None:
         """Where a job would be."""
@@ -177,7 +180,10 @@ class Draft:
             if placement is None:
                 self.closed.add(shape.id)
                 return False
-        self._scratch().take(placement, shape)
+        if self.commands or self._capacity is not None:
+            self._scratch().take(placement, shape)
+        else:
+            self._untried = (placement, shape)
         self._placed[job] = placement
         fresh = state.jobs.status.item(job) == Status.PENDING
         self.commands.append(Start(job, placement) if fresh else Resume(job, placement))
@@ -268,4 +274,7 @@ class Draft:
     def _scratch(self) -> Capacity:
         if self._capacity is None:
             self._capacity = self._state.capacity.fork()
+            if self._untried is not None:
+                self._capacity.take(*self._untried)
+                self._untried = None
         return self._capacity

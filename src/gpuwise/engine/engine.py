@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from gpuwise.core.jobs import ENDED, PLACED, Status
 from gpuwise.core.protocols import Placer, Policy, RateModel
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.core.state import ClusterState
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
 from gpuwise.engine.journal import Journal
 from gpuwise.engine.transitions import HANDLERS, LifeCycleError
@@ -38,6 +40,9 @@ from gpuwise.engine.transitions import HANDLERS, LifeCycleError
 
 class InvalidDecisionError(GpuwiseError):
     """A policy decided what cannot be done."""
+
+
+_BEGINS: dict[type[Command], int] = {Start: int(Status.PENDING), Resume: int(Status.SUSPENDED)}
 
 
 class Engine:
@@ -122,44 +127,47 @@ class Engine:
     def _carry_out(self, commands: Sequence[Command]) -> None:
         state, record = self.state, self.journal.append
         for command in commands:
+            kind = type(command)
             try:
-                if isinstance(command, (Start, Resume, Migrate, Resize)):
-                    self._check_placement(command.job, command.placement)
-                elif isinstance(command, Rearrange):
-                    for job, placement in command.moves:
-                        self._check_placement(job, placement)
-                self._check_status(command)
-                HANDLERS[type(command)](state, command)
+                self._check(kind, command)
+                HANDLERS[kind](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
                 raise InvalidDecisionError(f"policy {self.policy.name!r} decided {command}: {error}") from error
             record(command)
 
-    def _check_status(self, command: Command) -> None:
-        """Start is for jobs that never ran or must begin again, resume for those that were suspended."""
-        if isinstance(command, (Start, Resume)):
-            expected = Status.PENDING if isinstance(command, Start) else Status.SUSPENDED
+    def _check(self, kind: type[Command], command: Any) -> None:
+        """Start is for jobs that never ran or must begin again, resume for the suspended, the rest for the placed."""
+        if kind in _BEGINS:
+            expected = _BEGINS[kind]
             if self.state.jobs.status.item(command.job) != expected:
-                raise InvalidDecisionError(f"its job is {self.state.status(command.job).name}, not {expected.name}")
-            return
-        moved: tuple[int, ...] = ()
-        if isinstance(command, (Suspend, Migrate, Resize)):
-            moved = (command.job,)
-        elif isinstance(command, Rearrange):
-            moved = tuple(job for job, _ in command.moves)
-        if any(job not in self.state.placed for job in moved):
+                raise InvalidDecisionError(f"its job is {self.state.status(command.job).name}, not {Status(expected).name}")
+            self._check_placement(command.job, command.placement)
+        elif kind is Rearrange:
+            for job, placement in command.moves:
+                self._check_held(job)
+                self._check_placement(job, placement)
+        elif kind in (Migrate, Resize):
+            self._check_held(command.job)
+            self._check_placement(command.job, command.placement)
+        elif kind is Suspend:
+            self._check_held(command.job)
+
+    def _check_held(self, job: int) -> None:
+        if job not in self.state.placed:
             raise InvalidDecisionError("its job holds no GPUs")
 
     def _check_placement(self, job: int, placement: Placement) -> None:
-        shape = self.state.jobs.shape_of(job)
-        types, type_of = self.state.capacity.types_for(shape), self.state.nodes.type_of
-        gpus = 0
-        for node, devices, _ in placement.grants:
-            gpus += devices.bit_count()
-            if type_of[node] not in types:
-                raise InvalidDecisionError(f"job {job} may not run on GPU type {self.state.nodes.types[type_of[node]]}")
-        if not shape.min_gpus <= gpus <= shape.max_gpus:
-            raise InvalidDecisionError(f"job {job} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {gpus}")
+        state = self.state
+        shape = state.jobs.shape_of(job)
+        types, type_of = state.capacity.types_for(shape), state.nodes.type_of
+        for grant in placement.grants:
+            if type_of[grant.node] not in types:
+                raise InvalidDecisionError(f"job {job} may not run on GPU type {state.nodes.types[type_of[grant.node]]}")
+        if not shape.min_gpus <= placement.gpus <= shape.max_gpus:
+            raise InvalidDecisionError(
+                f"job {job} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {placement.gpus}"
+            )
         if placement.sharing not in shape.sharing:
             raise InvalidDecisionError(f"job {job} does not allow {placement.sharing.name}")
-        if not 1 <= placement.milli <= 1000:
+        if not 1 <= placement.milli <= WHOLE_GPU_MILLI:
             raise InvalidDecisionError(f"a share of {placement.milli}/1000 of a GPU")

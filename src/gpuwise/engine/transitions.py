@@ -66,6 +66,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     state.placed[job] = placement
     jobs.placed_s[job] = state.now_s
     jobs.placements[job] += 1
+    jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
     if placement.sharing is not Sharing.EXCLUSIVE:
         state.residents.add(job, placement)
 
@@ -76,10 +77,10 @@ def _leave(state: ClusterState, job: int) -> None:
         return
     jobs = state.jobs
     state.capacity.give(placement, jobs.shape_of(job))
-    gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
     held_s = state.now_s - jobs.placed_s.item(job)
     jobs.held_s[job] = jobs.held_s.item(job) + held_s
-    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_s * gpus
+    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_s * jobs.held_gpus.item(job)
+    jobs.held_gpus[job] = 0.0
     if placement.sharing is not Sharing.EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)
         state.residents.remove(job, placement)
@@ -151,7 +152,7 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     state.jobs.since_s[job] = event.at_s
     placement = state.placed[job]
     if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
-        state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * placement.gpus * placement.milli / WHOLE_GPU_MILLI
+        state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * state.jobs.held_gpus.item(job)
     if placement.sharing is Sharing.EXCLUSIVE:
         state.jobs.rate[job] = state.beliefs.rates((job,), (placement,), ((),))[0]
     else:

@@ -3,20 +3,20 @@
 From "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
 
 Typical jobs are classes m, each with CPUs, GPUs, thousandths of a GPU, GPU types and a popularity p_m; popularities sum
-to 1. A node has free CPUs c, devices with f_g thousandths free, and a GPU type t. A class fits a node of one of its types
-if c >= cpus_m and at least gpus_m devices have f_g >= milli_m. To a class that fits, the devices with f_g >= milli_m are
-usable; to all others, and to classes without GPUs, nothing is. The fragmentation of a node is what is free, less what is
-usable on average:
+to 1. A node has free CPUs c, devices with f_g thousandths free, and a GPU type t. A class fits a node if it may run on
+t, c >= cpus_m, and at least gpus_m devices have f_g >= milli_m. To a class that fits, the devices with f_g >= milli_m
+are usable; to the others, and to classes without GPUs, nothing is. The fragmentation of a node is what is free, less
+what is usable on average:
 
     F = R - U,   R = sum_g f_g,   U = sum over m that fit of p_m sum_g f_g [f_g >= milli_m]
 
-Classes of one GPU make U a sum over devices, since a class fits as soon as one device has room. Classes of several ask
-for whole GPUs, so they see only the number k of idle devices. With a, the number of CPU demands of classes that c meets,
-and b, the number of GPU shares of classes that f meets, two small tables hold all of it:
+Classes of one GPU make U a sum over devices, since such a class fits as soon as one device has room. Classes of several
+ask for whole GPUs, so they see only the number k of idle devices. CPUs matter by their rank a: how many of the distinct
+CPU demands of classes c meets. So two tables hold all of it, here over the classes of rank <= a that may run on t:
 
-    one[t, a, b]  = sum {p_m : gpus_m = 1, of rank <= a and <= b, of type t}
-    many[t, a, k] = 1000 k sum {p_m : 1 < gpus_m <= k, of rank <= a, of type t}
-    U             = sum_g f_g one[t, a, b(f_g)] + many[t, a, k]
+    one[t, a, f]  = f sum {p_m : gpus_m = 1, milli_m <= f}
+    many[t, a, k] = 1000 k sum {p_m : 1 < gpus_m <= k}
+    U             = sum_g one[t, a, f_g] + many[t, a, k]
 
 A job that takes d thousandths lowers F by d - U + U', with U' after it. The published scheduler scores a node by
 floor(100 sigmoid(F - F')), in GPUs, so that small differences tie; the first node of the highest score gets the job.
@@ -40,6 +40,8 @@ from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.candidates import Candidates, candidates, on_node, over_nodes, takes_fraction
 
+BLOCK = 2000
+"""Nodes that are scored at a time: arrays that outgrow the cache take several times as long."""
 CPU_SLACK = 1e-9
 GAIN_SLACK_MILLI = 1e-6
 """Far below any real difference, far above rounding: equal gains tie in whatever order they were summed."""
@@ -61,7 +63,9 @@ class TaskClass:
         if self.gpus and not 0 < self.milli <= WHOLE_GPU_MILLI:
             raise GpuwiseError(f"a class of jobs asks for {self.milli}/1000 of a GPU; it must be 1 to 1000")
         if self.gpus > 1 and self.milli != WHOLE_GPU_MILLI:
-            raise GpuwiseError(f"a class of jobs asks for {self.milli}/1000 of {self.gpus} GPUs; of several it must be 1000")
+            raise GpuwiseError(
+                f"a class of jobs asks for {self.milli}/1000 of {self.gpus} GPUs; of several it must be 1000"
+            )
 
 
 def typical_classes(jobs: JobTable, share: float = 0.95) -> tuple[TaskClass, ...]:
@@ -96,24 +100,25 @@ class FragmentationDescent:
         room = candidates(capacity, shape, gpus)
         if not len(room.nodes):
             return over_nodes(capacity, shape, gpus)
-        gain = self._gain_milli(capacity, room, shape, gpus)
+        blocks = (Candidates(*(part[at : at + BLOCK] for part in room)) for at in range(0, len(room.nodes), BLOCK))
+        gain = np.concatenate([self._gain_milli(capacity, block, shape, gpus) for block in blocks])
         row, device = divmod(first_of_best(gain), gain.shape[1])
         return on_node(capacity, shape, gpus, int(room.nodes[row]), device)
 
     def _gain_milli(self, capacity: Capacity, room: Candidates, shape: Shape, gpus: int) -> Array:
         """By how much each choice lowers fragmentation: nodes × devices for a fraction of a GPU, else nodes × 1."""
         tables = self._tables_of(capacity)
-        gpu_type, free_cpus = capacity.nodes.gpu_type[room.nodes], capacity.free_cpus[room.nodes]
+        gpu_type, free_cpus = capacity.nodes.gpu_type.take(room.nodes), capacity.free_cpus.take(room.nodes)
         left_cpus = free_cpus - shape.cpus * (gpus / shape.gpus if shape.gpus else 1.0)
-        idle = room.idle.sum(axis=1)
-        before, after = tables.rows(gpu_type, free_cpus), tables.rows(gpu_type, left_cpus)
-        usable = tables.usable(before, room.free_milli, idle)[:, None]
-        if takes_fraction(shape, gpus):
-            gain = shape.milli - usable + tables.usable_less_part(after, room, idle, shape.milli)
-            return np.where(room.fits, gain, -np.inf)
-        gain = gpus * WHOLE_GPU_MILLI - usable
-        gain += tables.usable_less_whole(after, room.free_milli, idle, gpus)[:, None]
-        return gain
+        idle = room.idle @ np.ones(room.idle.shape[1], dtype=np.int64)
+        usable = tables.usable(tables.rows(gpu_type, free_cpus), room.free_milli, idle)
+        after = tables.rows(gpu_type, left_cpus)
+        if not takes_fraction(shape, gpus):
+            left = tables.usable_less_whole(after, room.free_milli, idle, gpus)
+            return (gpus * WHOLE_GPU_MILLI - usable + left)[:, None]
+        gain = tables.usable_less_part(after, room, idle, shape.milli)
+        gain += (shape.milli - usable)[:, None]
+        return np.where(room.fits, gain, -np.inf)
 
     def _tables_of(self, capacity: Capacity) -> UsableTables:
         key = tuple(capacity.nodes.types), capacity.open_milli.shape[1]
@@ -135,55 +140,64 @@ def first_of_best(gain_milli: Array) -> int:
 
 
 class UsableTables:
-    """What of a node typical jobs can use: the tables ``one`` and ``many``, of one row for each GPU type and CPU rank."""
+    """What typical jobs can use of a node: the tables ``one`` and ``many``, a row for each kind of GPU and CPU rank.
+
+    GPU types that no class tells apart are of one kind.
+    """
 
     def __init__(self, classes: Sequence[TaskClass], types: Sequence[str], devices: int) -> None:
-        useful = [each for each in classes if 0 < each.gpus <= max(devices, 1)]
+        useful = [each for each in classes if 0 < each.gpus <= devices]
         self._cpus = np.unique([each.cpus for each in useful])
-        shares = np.unique([each.milli for each in useful if each.gpus == 1])
-        self._share_rank = np.searchsorted(shares, np.arange(WHOLE_GPU_MILLI + 1), side="right")
-        one = np.zeros((len(types), len(self._cpus) + 1, len(shares) + 1))
-        many = np.zeros((len(types), len(self._cpus) + 1, devices + 1))
-        for each in useful:
-            runs_on = [code for code, name in enumerate(types) if not each.gpu_types or name in each.gpu_types]
-            rank = np.searchsorted(self._cpus, each.cpus, side="right")
-            if each.gpus == 1:
-                one[runs_on, rank, self._share_rank[each.milli]] += each.popularity
-            else:
-                many[runs_on, rank, each.gpus] += each.popularity
-        self._one = one.cumsum(axis=1).cumsum(axis=2).reshape(-1, one.shape[2])
-        self._many = many.cumsum(axis=1).cumsum(axis=2).reshape(-1, devices + 1) * (WHOLE_GPU_MILLI * np.arange(devices + 1))
+        allowed = [tuple(not each.gpu_types or name in each.gpu_types for each in useful) for name in types]
+        kinds = list(dict.fromkeys(allowed))
+        self._kind = np.array([kinds.index(each) for each in allowed], dtype=np.int64)
+        one = np.zeros((len(kinds), len(self._cpus) + 1, WHOLE_GPU_MILLI + 1))
+        many = np.zeros((len(kinds), len(self._cpus) + 1, devices + 1))
+        for number, each in enumerate(useful):
+            runs_on = [kind for kind, runs in enumerate(kinds) if runs[number]]
+            table, demand = (one, each.milli) if each.gpus == 1 else (many, each.gpus)
+            table[runs_on, np.searchsorted(self._cpus, each.cpus, side="right"), demand] += each.popularity
+        self._one = _summed(one) * np.arange(WHOLE_GPU_MILLI + 1)
+        self._many = _summed(many) * (WHOLE_GPU_MILLI * np.arange(devices + 1))
+        # Products with ones are sums over devices, several times as fast as `sum` is on rows this short.
+        self._ones = np.ones(devices)
 
     def rows(self, gpu_type: Array, free_cpus: Array) -> Array:
         """The row of each node in the tables."""
         rank = np.searchsorted(self._cpus, free_cpus + CPU_SLACK, side="right")
-        return gpu_type * (len(self._cpus) + 1) + rank
+        return self._kind.take(gpu_type) * (len(self._cpus) + 1) + rank
 
     def usable(self, rows: Array, free_milli: Array, idle: Array) -> Array:
         """U of each node."""
-        on_devices: Array = self._on_devices(rows, free_milli).sum(axis=1)
-        return on_devices + self._of_idle(rows, idle)
+        usable: Array = self._on_devices(rows, free_milli) @ self._ones
+        return usable + self._of_idle(rows, idle)
 
     def usable_less_whole(self, rows: Array, free_milli: Array, idle: Array, gpus: int) -> Array:
         """U' of each node after it gave ``gpus`` idle devices (or none) away."""
-        on_devices = self._on_devices(rows, free_milli).sum(axis=1) - gpus * WHOLE_GPU_MILLI * self._one[rows, -1]
-        return on_devices + self._of_idle(rows, idle - gpus)
+        usable: Array = self._on_devices(rows, free_milli) @ self._ones
+        usable -= gpus * self._one[:, -1].take(rows)
+        return usable + self._of_idle(rows, idle - gpus)
 
     def usable_less_part(self, rows: Array, room: Candidates, idle: Array, milli: int) -> Array:
-        """U' of each node after it gave a part of each device in turn; only where the part fits is it of any meaning."""
-        now = self._on_devices(rows, room.free_milli)
-        then = self._on_devices(rows, np.maximum(room.free_milli - milli, 0))
-        others = now.sum(axis=1)[:, None] - now
-        still_idle = self._of_idle(rows, np.maximum(idle - 1, 0))[:, None]
-        return others + then + np.where(room.idle, still_idle, self._of_idle(rows, idle)[:, None])
+        """U' of each node after it gave a part of each device in turn; it means something only where the part fits."""
+        usable = self._on_devices(rows, np.maximum(room.free_milli - milli, 0))
+        now, on_idle = self._on_devices(rows, room.free_milli), self._of_idle(rows, idle)
+        usable -= now
+        usable += (now @ self._ones + on_idle)[:, None]
+        usable -= room.idle * (on_idle - self._of_idle(rows, np.maximum(idle - 1, 0)))[:, None]
+        return usable
 
     def _on_devices(self, rows: Array, free_milli: Array) -> Array:
-        width = self._one.shape[1]
-        place = self._share_rank.take(free_milli)
-        place += (rows * width)[:, None]
-        on_devices: Array = self._one.take(place) * free_milli
-        return on_devices
+        """Nodes × devices: the part of each device that classes of one GPU can use."""
+        usable: Array = self._one.take((rows * self._one.shape[1])[:, None] + free_milli)
+        return usable
 
     def _of_idle(self, rows: Array, idle: Array) -> Array:
-        found: Array = self._many.take(rows * self._many.shape[1] + idle)
-        return found
+        """What classes of several GPUs can use of each node with so many idle devices."""
+        usable: Array = self._many.take(rows * self._many.shape[1] + idle)
+        return usable
+
+
+def _summed(by_demand: Array) -> Array:
+    """Popularity of the classes up to each rank of CPUs and each demand, types and ranks in one."""
+    return by_demand.cumsum(axis=1).cumsum(axis=2).reshape(-1, by_demand.shape[2])

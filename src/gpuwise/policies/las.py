@@ -65,13 +65,14 @@ class LeastAttainedService:
 
     def _next_drop_s(self, view: ClusterView, draft: Draft) -> float | None:
         """When the first job that holds GPUs will have attained enough to fall into a later queue."""
-        soonest = math.inf
-        for job in (*view.placed, *draft.started()):
-            placement = draft.placement(job)
-            if placement is not None and placement.gpus:
-                attained = view.attained_gpu_s(job) + 1e-6
-                queue = bisect_right(self.thresholds_gpu_s, attained)
-                if queue < len(self.thresholds_gpu_s):
-                    gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
-                    soonest = min(soonest, (self.thresholds_gpu_s[queue] - attained) / gpus)
+        holders = view.holders()
+        limits = np.array([*self.thresholds_gpu_s, np.inf])
+        attained = view.attained_of(holders) + 1e-6
+        gpus = np.maximum(view.jobs.held_gpus[holders], 1e-3)
+        drops_s = (limits[np.searchsorted(limits, attained, side="right")] - attained) / gpus
+        soonest = float(drops_s.min(initial=np.inf))
+        for job in draft.started():
+            shape, had = view.shape(job), view.attained_gpu_s(job) + 1e-6
+            limit = float(limits[np.searchsorted(limits, had, side="right")])
+            soonest = min(soonest, (limit - had) / max(shape.gpus * shape.milli / WHOLE_GPU_MILLI, 1e-3))
         return view.now_s + round(soonest, 6) + 2e-6 if math.isfinite(soonest) else None

@@ -14,8 +14,7 @@ import numpy as np
 
 from gpuwise.core.capacity import Capacity, NodeSet, first
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.jobs import JobTable, Shape
+from gpuwise.core.jobs import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
@@ -31,6 +30,12 @@ def lowest(devices: int, count: int) -> int:
         taken |= low
         devices ^= low
     return taken
+
+
+@lru_cache(maxsize=65536)
+def on_one_node(node: int, devices: int) -> Placement:
+    """Whole devices of one node."""
+    return Placement((Grant(node, devices),))
 
 
 EVERY_NODE: NodeSet = -1
@@ -68,7 +73,7 @@ class WholeGpus:
                 usable = [nodes & hosts for nodes in buckets]
             node = self._choose(usable, gpus)
             if node >= 0:
-                return Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
+                return on_one_node(node, lowest(capacity.idle[node], gpus))
         return self._over_nodes(capacity, shape, gpus, gpu_type)
 
     def _over_nodes(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
@@ -278,19 +283,3 @@ consolidated: Placer = WholeGpus(_fullest_node, _fewest_nodes, _best_share)
 """The fewest nodes that can be had now: a gang is split rather than kept waiting."""
 spread: Placer = WholeGpus(_no_node, _one_each, _worst_share)
 """As many nodes as there are GPUs asked for, if there are."""
-
-PLACERS: dict[str, Placer] = {
-    "best-fit": best_fit,
-    "first-fit": first_fit,
-    "worst-fit": worst_fit,
-    "consolidated": consolidated,
-    "spread": spread,
-}
-DEFAULT_PLACER = "best-fit"
-
-
-def make_placer(name: str, jobs: JobTable) -> Placer:
-    """The placement of that name, for the mix of jobs in a table."""
-    if name not in PLACERS:
-        raise UnknownNameError("placement", name, PLACERS)
-    return PLACERS[name]

@@ -9,7 +9,12 @@ import numpy as np
 
 from gpuwise.core.commands import Explain, Placement, Reason, Why
 from gpuwise.core.tables import Array
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
+
+
+MARGIN = 1e-3
+"""A job ranks below another if by more than this: rounding must not let two jobs drive each other out by turns."""
 
 
 class Ranking(Protocol):
@@ -46,21 +51,24 @@ class Victims:
 
     def __init__(self, draft: Draft, ranking: Ranking) -> None:
         self._draft = draft
-        placed = np.fromiter(draft.view.placed, dtype="i8", count=len(draft.view.placed))
-        ranks = ranking.ranks(draft.view, placed)
-        # Worst rank first; among equals the last submitted.
-        order = np.lexsort((-placed, -ranks))
-        self._jobs: list[int] = placed[order].tolist()
-        self._ranks: list[float] = ranks[order].tolist()
-        self._gpus = [draft.view.placed[job].gpus for job in self._jobs]
+        holders = draft.view.holders()
+        ranks = ranking.ranks(draft.view, holders)
+        self._worst = float(ranks.max(initial=-np.inf))
+        self._unsorted = (holders, ranks)
+        self._jobs: list[int] = []
+        self._ranks: list[float] = []
+        self._gpus: list[float] = []
         self._gone: set[int] = set()
 
     def make_room(self, job: int) -> bool:
         """Starts a job in place of lower-ranked ones, if taking all of theirs would be enough."""
         draft = self._draft
-        view = draft.view
-        rank = view.waiting.key_of(job)
-        if not self._jobs or self._ranks[0] <= rank or not self._enough(job, rank):
+        rank = draft.view.waiting.key_of(job) + MARGIN
+        if self._worst <= rank:
+            return False
+        if not self._jobs:
+            self._sort()
+        if not self._enough(job, rank):
             return False
         mark = draft.mark()
         taken: list[int] = []
@@ -74,23 +82,30 @@ class Victims:
             if draft.start(job):
                 self._gone.update(taken)
                 # Give back what was taken on the way and turned out not to be needed, best rank first.
-                self._gone.difference_update(victim for victim in reversed(taken) if draft.keep(victim))
+                self._gone.difference_update([victim for victim in reversed(taken[:-1]) if draft.keep(victim)])
                 return True
         draft.rollback(mark)
-        draft.closed.add(view.shape(job).id)
+        draft.closed.add(draft.view.shape(job).id)
         return False
+
+    def _sort(self) -> None:
+        """Worst rank first; among equals the last submitted."""
+        holders, ranks = self._unsorted
+        order = np.lexsort((-holders, -ranks))
+        self._jobs = holders[order].tolist()
+        self._ranks = ranks[order].tolist()
+        self._gpus = self._draft.view.jobs.held_gpus[holders[order]].tolist()
 
     def _enough(self, job: int, rank: float) -> bool:
         """Whether the GPUs of the lower-ranked and the idle ones are as many as a job asks for."""
         capacity, shape = self._draft.capacity, self._draft.view.shape(job)
-        needed = shape.gpus - sum(capacity.idle_total[gpu_type] for gpu_type in capacity.types_for(shape))
+        needed = shape.gpus * shape.milli / WHOLE_GPU_MILLI
+        needed -= sum([capacity.idle_total[gpu_type] for gpu_type in capacity.types_for(shape)])
         for victim, victim_rank, gpus in zip(self._jobs, self._ranks, self._gpus, strict=True):
-            if victim_rank <= rank:
+            if needed <= 0 or victim_rank <= rank:
                 break
             if victim not in self._gone:
                 needed -= gpus
-                if needed <= 0:
-                    return True
         return needed <= 0
 
 
@@ -98,11 +113,11 @@ def repack(draft: Draft, ranking: Ranking) -> None:
     """Places everybody anew in the order of rank, moving running jobs where that makes room."""
     view = draft.view
     capacity = view.capacity.fork()
-    placed = np.fromiter(view.placed, dtype="i8", count=len(view.placed))
-    ranks = ranking.ranks(view, placed)
+    holders = view.holders()
+    ranks = ranking.ranks(view, holders)
     for job in view.placed:
         capacity.give(view.placed[job], view.shape(job))
-    running = [(rank, job) for rank, job in zip(ranks.tolist(), placed.tolist(), strict=True)]
+    running = [(rank, job) for rank, job in zip(ranks.tolist(), holders.tolist(), strict=True)]
     waiting = ((view.waiting.key_of(job), job) for job in draft.waiting())
     moves: dict[int, Placement] = {}
     starts: dict[int, Placement] = {}
@@ -132,8 +147,3 @@ def outranked(draft: Draft) -> Explain:
         return reason
 
     return explain
-
-
-def remaining_s(view: ClusterView, jobs: Array) -> Array:
-    """Believed time still needed by jobs that hold GPUs."""
-    return np.fromiter((view.remaining_s(job) for job in jobs.tolist()), dtype="f8", count=len(jobs))

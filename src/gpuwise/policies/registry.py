@@ -50,11 +50,17 @@ def policies() -> Mapping[str, Factory]:
     return MappingProxyType(found)
 
 
+def describe() -> dict[str, str]:
+    """Every policy with one line about it."""
+    return {name: (factory.__doc__ or "").strip().partition("\n")[0] for name, factory in policies().items()}
+
+
 class _Lazy:
     """A policy of another package, imported when it is first asked for."""
 
     def __init__(self, point: Any) -> None:
         self._point = point
+        self.__doc__ = f"from {point.value}"
 
     def __call__(self, **parameters: Any) -> Policy:
         made: Policy = self._point.load()(**parameters)

@@ -10,7 +10,7 @@ from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView
-from gpuwise.policies.ranking import outranked, remaining_s, repack, start_in_order, start_or_preempt
+from gpuwise.policies.ranking import outranked, repack, start_in_order, start_or_preempt
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ShortestRemainingTime:
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
         """Believed time left of jobs that hold GPUs."""
-        return remaining_s(view, jobs)
+        return view.remaining_of(jobs)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts by rank, suspending those that rank below."""
@@ -74,5 +74,5 @@ class ShortestRemainingService(ShortestRemainingTime):
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
         """Believed GPU time left of jobs that hold GPUs."""
-        gpus = np.fromiter((view.shape(job).gpus for job in jobs.tolist()), dtype="f8", count=len(jobs))
-        return remaining_s(view, jobs) * gpus
+        remaining: Array = view.remaining_of(jobs) * view.jobs.held_gpus[jobs]
+        return remaining

@@ -11,7 +11,7 @@ from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.placement import PLACERS
+from gpuwise.policies.placement import worst_fit
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,8 @@ class Tetris:
 
     name = "tetris"
     wakes_on = CAPACITY_CHANGES
+    placer = staticmethod(worst_fit)
     shortness: float = 0.5
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "placer", PLACERS["worst-fit"])
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Among jobs that ask for the same, the shortest first."""

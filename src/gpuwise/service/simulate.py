@@ -23,7 +23,7 @@ from gpuwise.core.tables import Array
 from gpuwise.devices import gpu_type
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
-from gpuwise.policies.placement import DEFAULT_PLACER, make_placer
+from gpuwise.policies.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
 from gpuwise.sim.result import SimulationResult
@@ -58,7 +58,7 @@ def simulate(
     begun = perf_counter()
     jobs = JobTable()
     jobs.declare_columns(columns)
-    placer = make_placer(placement, jobs) if isinstance(placement, str) else placement
+    placer = make_placer(placement, jobs, seed) if isinstance(placement, str) else placement
     engine = Engine(spec, chosen, placer=placer, seed=seed, round_s=round_s)
     columns = _that_fit(columns, jobs, engine, oversized)
     true_s = np.asarray(columns["duration_s"], dtype="f8")

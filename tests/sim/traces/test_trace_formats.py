@@ -54,10 +54,10 @@ def test_tiresias_names_its_own_column_in_an_error(write):
         read_trace(path)
 
 
-def test_muri_is_in_milliseconds_and_its_duration_stands(write):
+def test_muri_is_in_milliseconds_and_takes_iterations_times_iteration_time(write):
     trace = read_trace(write("m.csv", *MURI))
     assert column(trace, "submit_s") == [1.5]
-    assert column(trace, "duration_s") == [250.5]  # not 1000 × 250 ms
+    assert column(trace, "duration_s") == [250.0]  # 1000 × 250 ms, not the duration column
     assert column(trace, "batch_size") == [8]
     assert column(trace, "priority") == [1]
 

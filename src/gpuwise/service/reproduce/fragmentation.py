@@ -8,7 +8,7 @@ for as many GPUs as there are, the mean over the arrivals at which that demand r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +16,16 @@ import numpy as np
 import polars as pl
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.commands import Placement
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import NodeSpec
 from gpuwise.core.tables import Array
 from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
+from gpuwise.policies.candidates import candidates, on_node
 from gpuwise.policies.fragmentation import FragmentationDescent, typical_classes
-from gpuwise.policies.placement import best_fit
 from gpuwise.policies.random_fit import RandomFit
 from gpuwise.service.reproduce.rows import Row
 from gpuwise.sim.traces import NodeRow, read_nodes
@@ -32,9 +34,31 @@ FOLDER = "alibaba_gpu_v2023"
 INFLATION = 1.3
 """Demand that is offered in all, in clusters."""
 FIRST_SEED = 42
+NOWHERE = "no node is large enough"
+"""The GPU type of a pod that fits no node even when all is idle."""
 
 PlacerFactory = Callable[[JobTable, int], Placer]
 """Makes a placer from the pods it will meet and a seed."""
+
+
+LARGEST_CPUS, LARGEST_GPUS = 128, 8
+"""What the published best fit measures CPUs and GPUs in: those of the largest node."""
+
+
+def least_left(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
+    """Best fit as published: the node with the least left of CPUs and GPUs, in whole percents of the largest node.
+
+    The best fit among the policies looks at GPUs alone. Here it runs some nodes out of CPUs while they have idle GPUs.
+    """
+    room = candidates(capacity, shape, gpus)
+    if not len(room.nodes):
+        return None
+    free_gpus = room.free_milli @ np.ones(room.free_milli.shape[1]) / WHOLE_GPU_MILLI
+    left = (capacity.free_cpus.take(room.nodes) - shape.cpus) / LARGEST_CPUS
+    left += (free_gpus - gpus * shape.milli / WHOLE_GPU_MILLI) / LARGEST_GPUS
+    row = int(np.ceil(50 * left - 1e-9).argmin())
+    device = int(np.where(room.fits[row], room.free_milli[row], np.inf).argmin())
+    return on_node(capacity, shape, gpus, int(room.nodes[row]), device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +72,7 @@ class Published:
 
 PUBLISHED = (
     Published("random", 86.30, lambda jobs, seed: RandomFit(seed)),
-    Published("best fit", 92.86, lambda jobs, seed: best_fit),
+    Published("best fit", 92.86, lambda jobs, seed: least_left),
     Published("FGD", 95.23, lambda jobs, seed: FragmentationDescent(typical_classes(jobs))),
 )
 
@@ -89,7 +113,7 @@ def allocated_at_full_demand(pods: pl.DataFrame, nodes: Sequence[NodeRow], make:
     capacity = _cluster([nodes[row] for row in rng.permutation(len(nodes))])
     placer = make(jobs, seed)
     percent = 100 * np.cumsum(asked_milli[stream]) / total_milli
-    stream = stream[: int(np.searchsorted(percent, 101))]
+    stream = stream[: int(np.searchsorted(percent, 100.5, side="right"))]
     allocated = _offer(capacity, jobs, stream, placer) / total_milli * 100
     return float(allocated[np.round(percent[: len(stream)]) == 100].mean())
 
@@ -108,6 +132,8 @@ def _offer(capacity: Capacity, jobs: JobTable, stream: Array, placer: Placer) ->
 
 def _arrivals(asked_milli: Array, offered_milli: float, rng: np.random.Generator) -> Array:
     """Every pod once in random order, then pods drawn at random, up to what shall be offered."""
+    if not asked_milli.any():
+        raise GpuwiseError("none of the pods asks for a GPU; the experiment offers pods until they ask for all GPUs")
     drawn = rng.permutation(len(asked_milli))
     while asked_milli[drawn].sum() < offered_milli:
         drawn = np.concatenate([drawn, rng.integers(len(asked_milli), size=len(asked_milli))])
@@ -115,19 +141,23 @@ def _arrivals(asked_milli: Array, offered_milli: float, rng: np.random.Generator
 
 
 def _declare(pods: pl.DataFrame, nodes: Sequence[NodeRow]) -> JobTable:
-    """The pods as jobs. A pod runs on one node, so it names only the GPU types whose nodes are large enough."""
-    types = list(dict.fromkeys(node.gpu_type for node in nodes))
-    largest = {name: max(node.gpus for node in nodes if node.gpu_type == name) for name in types}
+    largest: dict[str, int] = {}
+    for node in nodes:
+        largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
     columns = pods.to_dict(as_series=False)
-    columns["gpu_types"] = [
-        tuple(name for name in (text.split("|") if text else types) if largest.get(name, 0) >= gpus)
-        if gpus > 1 or text
-        else ()
-        for text, gpus in zip(columns["gpu_types"], columns["gpus"], strict=True)
-    ]
+    asked = zip(columns["gpu_types"], columns["gpus"], strict=True)
+    columns["gpu_types"] = [_types_of_one_node(text, gpus, largest) for text, gpus in asked]
     jobs = JobTable()
     jobs.declare_columns({**columns, "duration_s": [1.0] * pods.height})
     return jobs
+
+
+def _types_of_one_node(text: str, gpus: int, largest: Mapping[str, int]) -> tuple[str, ...]:
+    """The GPU types a pod may run on; it runs on one node, so only those whose nodes are large enough."""
+    if not gpus or (gpus == 1 and not text):
+        return ()
+    named = text.split("|") if text else largest
+    return tuple(name for name in named if largest.get(name, 0) >= gpus) or (NOWHERE,)
 
 
 def _cluster(nodes: Sequence[NodeRow]) -> Capacity:

@@ -26,6 +26,13 @@ class Row:
             return self.ours - self.paper
         return self.ours / self.paper - 1 if self.paper else math.nan
 
+    def as_dict(self) -> dict[str, str | float | bool]:
+        """The row for JSON and tables."""
+        return {
+            "experiment": self.experiment, "metric": self.metric, "unit": self.unit, "paper": self.paper,
+            "ours": self.ours, "error": self.error, "within": self.within, "met": self.met, "note": self.note,
+        }  # fmt: skip
+
     @property
     def met(self) -> bool:
         """Whether ours is as near as it should be."""

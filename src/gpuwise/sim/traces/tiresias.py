@@ -34,12 +34,14 @@ def read_tiresias(source: Source) -> Reading:
 def read_muri(source: Source) -> Reading:
     """Muri: Tiresias' columns with times in milliseconds, and batch_size and priority.
 
-    ``duration`` is kept as the file gives it, even where iterations × iteration_time says otherwise; the times of the
-    stages (resource_time_*) are not read.
+    A job takes iterations × iteration_time, as in Muri's own simulator and on its testbed; ``duration``, which says
+    otherwise for some jobs, counts only where those are not given. Stage times (resource_time_*) are not read.
     """
     rows = read_rows(source)
     rows.require(NEEDED)
     duration_s = rows.number("duration", DURATION) / 1000
+    if "iterations" in rows and "iteration_time" in rows:
+        duration_s = rows.number("iterations", STEPS) * rows.number("iteration_time", DURATION) / 1000
     return rows.finish(
         id_column="job_id",
         submit_s=rows.number("submit_time", SUBMIT) / 1000,

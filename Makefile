@@ -1,0 +1,55 @@
+# Everything is installed into .venv in this folder; nothing is needed beforehand but Python 3.11 or later with venv, and make.
+# The set-up runs again only when pyproject.toml has changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+
+TRACE ?= gen:philly?jobs=2000&load=0.9&gpus=64&seed=7
+CLUSTER ?= 8x8:V100
+POLICY ?= fifo,fifo-backfill,sjf,srtf,las
+REPORT ?= out/report.html
+
+.PHONY: help run test check bench clean distclean
+
+help:
+	@echo "make run        simulate 2,000 jobs under five policies; report in $(REPORT)"
+	@echo "make test       run all tests"
+	@echo "make check      lint, format, types, layers"
+	@echo "make bench      measure speed"
+	@echo "make clean      remove what was made; make distclean removes $(VENV) too"
+
+run: $(INSTALLED)
+	@mkdir -p $(dir $(REPORT))
+	$(BIN)/gpuwise simulate "$(TRACE)" --cluster "$(CLUSTER)" --policy "$(POLICY)" --report "$(REPORT)"
+
+test: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED_DEV)
+	@set -e; for script in $(sort $(wildcard benchmarks/[!_]*.py)); do echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+
+clean:
+	rm -rf out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[plot]"
+	@touch $@
+
+$(INSTALLED_DEV): pyproject.toml
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $(INSTALLED) $@

@@ -1,0 +1,26 @@
+"""Least work first: the job with the least GPU time to do goes first; nobody is interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwise import CAPACITY_CHANGES, ClusterView, Decision
+
+
+@dataclass(frozen=True)
+class LeastWork:
+    """The job with the least GPU time to do goes first; nobody is interrupted."""
+
+    name = "least-work"
+    wakes_on = CAPACITY_CHANGES
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        return view.remaining_s(job) * view.shape(job).gpus
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        draft = view.draft()
+        for job in draft.waiting():
+            draft.start(job)
+        return draft.seal()

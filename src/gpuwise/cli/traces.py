@@ -1,0 +1,44 @@
+"""``convert`` and ``trace``: traces between formats, and what is in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from gpuwise.cli.output import Output, show
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("convert")(convert_command)
+    app.command("formats")(formats_command)
+
+
+def convert_command(
+    trace: Annotated[str, typer.Argument(help="A trace in any known format, or a generator.")],
+    to: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet.")],
+    format_: Annotated[Optional[str], typer.Option("--format", help="The trace's format, where its content does not tell.")] = None,
+    throughputs: Annotated[Optional[Path], typer.Option(help="Measured throughputs, for traces that need them.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
+) -> None:
+    """Write a trace as gpuwise's own CSV or Parquet, and say what is in it."""
+    from gpuwise.sim.traces import read_trace, write_trace
+
+    loaded = read_trace(trace, format=format_, skip_bad=skip_bad, throughputs=throughputs)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    write_trace(loaded, to)
+    print(loaded.summary())
+
+
+def formats_command(output: Annotated[Optional[Output], typer.Option("-o", "--output")] = None) -> None:
+    """List the trace formats and generators."""
+    from gpuwise.sim.traces import FORMATS, GENERATORS
+
+    rows = [{"kind": "format", "name": each.name, "what": each.description} for each in FORMATS.values()]
+    rows += [
+        {"kind": "generator", "name": f"gen:{name}", "what": (make.__doc__ or "").strip().splitlines()[0]}
+        for name, make in GENERATORS.items()
+    ]
+    show(rows, output)

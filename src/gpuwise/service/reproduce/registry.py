@@ -1,0 +1,21 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gpuwise.core.errors import UnknownNameError
+from gpuwise.service.data import data_dir
+from gpuwise.service.reproduce import validation
+from gpuwise.service.reproduce.rows import Row
+
+EXPERIMENTS: Mapping[str, Callable[[Path], list[Row]]] = {"validation": validation.rows}
+
+
+def reproduce(name: str) -> list[Row]:
+    """Runs an experiment, or all of them."""
+    if name != "all" and name not in EXPERIMENTS:
+        raise UnknownNameError("experiment", name, (*EXPERIMENTS, "all"))
+    data = data_dir()
+    return [row for key, run in EXPERIMENTS.items() if name in (key, "all") for row in run(data)]

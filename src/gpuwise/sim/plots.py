@@ -1,0 +1,222 @@
+"""Plots of simulations with matplotlib: completion times, queue, use of the GPUs, who ran where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.tables import Array
+from gpuwise.sim.report.occupancy import Bars, bars, fullness
+from gpuwise.sim.report.series import Course, cdf_points, courses, time_edges
+from gpuwise.sim.report.ticks import Tick, duration_ticks, log_duration_ticks, log_range, nice_ticks
+from gpuwise.sim.result import SimulationResult
+
+try:
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+except ImportError as error:
+    raise GpuwiseError("plots need matplotlib: pip install 'gpuwise[plot]'") from error
+
+TIME_BINS = 600
+MAP_BINS = 300
+MOST_BARS = 20_000
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", "#5b5b5b", "#7a3fb0")
+"""After Okabe and Ito, whom colour-blind readers have to thank; yellow and black gave way to darker neighbours."""
+_SINCE_FIRST = "time since the first job came"
+_SUFFIXES = (".png", ".svg")
+
+
+def jct_cdf(results: Sequence[SimulationResult]) -> Figure:
+    """Which part of the jobs was done within what time."""
+    figure, axes = _single()
+    runs = courses(results)
+    _draw_cdf(axes, runs)
+    _legend(figure, runs)
+    return figure
+
+
+def queue_over_time(results: Sequence[SimulationResult]) -> Figure:
+    """How many jobs waited, over time."""
+    figure, axes = _single()
+    runs = courses(results)
+    _draw_queue(axes, runs)
+    _legend(figure, runs)
+    return figure
+
+
+def use_over_time(results: Sequence[SimulationResult]) -> Figure:
+    """Which part of the cluster's GPUs was held and which was used, over time."""
+    figure, axes = _single()
+    runs = courses(results)
+    _draw_use(axes, runs)
+    _legend(figure, runs)
+    return figure
+
+
+def gantt(result: SimulationResult) -> Figure:
+    """Who ran where: nodes by time, a bar a job; or how full the nodes were, where bars would be too many."""
+    figure, axes = _single()
+    _draw_nodes(axes, courses([result])[0])
+    return figure
+
+
+def overview(results: Sequence[SimulationResult]) -> Figure:
+    """Completion times, queue, use of the GPUs, and who ran where under the first policy, in one figure."""
+    runs = courses(results)
+    figure = Figure(figsize=(12, 8), dpi=110, layout="constrained")
+    (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
+    _draw_cdf(upper_left, runs)
+    _draw_queue(upper_right, runs)
+    _draw_use(lower_left, runs)
+    _draw_nodes(lower_right, runs[0])
+    _legend(figure, runs)
+    return figure
+
+
+def save(results: Sequence[SimulationResult], path: str | os.PathLike[str]) -> None:
+    """Writes the overview to a PNG or SVG file; the same results give the same bytes."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise GpuwiseError(f"cannot plot to {os.fspath(path)!r}; the file's name must end in {' or '.join(_SUFFIXES)}")
+    figure = overview(results)
+    metadata = {"Date": None} if suffix == ".svg" else {}
+    with rc_context({"svg.hashsalt": "gpuwise"}):
+        try:
+            figure.savefig(path, metadata=metadata)
+        except OSError as error:
+            raise GpuwiseError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
+
+
+def _single() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 4.5), dpi=110, layout="constrained")
+    return figure, figure.subplots()
+
+
+def _draw_cdf(axes: Axes, runs: Sequence[Course]) -> None:
+    ends: list[float] = []
+    for number, run in enumerate(runs):
+        across, up = cdf_points(run.jct_s)
+        ends += across[[0, -1]].tolist() if len(across) else []
+        axes.step(
+            np.append(across[:1], across), np.append(0.0, 100 * up) if len(up) else [], where="post", **_look(number)
+        )
+    low, high = log_range(ends)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    _marks(axes.xaxis, log_duration_ticks(low, high, most=8))
+    axes.set_ylim(0, 100)
+    _words(axes, "Job completion times", "job completion time", "jobs done (%)")
+
+
+def _draw_queue(axes: Axes, runs: Sequence[Course]) -> None:
+    edges_s = time_edges(runs, TIME_BINS)
+    highest = 1.0
+    for number, run in enumerate(runs):
+        waiting = run.waiting(edges_s)
+        highest = max(highest, float(waiting.max()))
+        _steps(axes, edges_s, waiting, number)
+    ticks = nice_ticks(highest, whole=True)
+    _marks(axes.yaxis, ticks)
+    axes.set_ylim(0, ticks[-1][0])
+    _time(axes, edges_s[-1])
+    _words(axes, "Queue length", _SINCE_FIRST, "jobs waiting")
+
+
+def _draw_use(axes: Axes, runs: Sequence[Course]) -> None:
+    edges_s = time_edges(runs, TIME_BINS)
+    differ = False
+    for number, run in enumerate(runs):
+        held, used = 100 * run.held_frac(edges_s), 100 * run.used_frac(edges_s)
+        _steps(axes, edges_s, used, number)
+        if not np.allclose(held, used, atol=0.1):
+            _steps(axes, edges_s, held, number, alpha=0.45, linewidth=0.9)
+            differ = True
+    axes.set_ylim(0, 102)
+    _time(axes, edges_s[-1])
+    _words(axes, "GPUs used (faint: held)" if differ else "GPUs held and used", _SINCE_FIRST, "GPUs of the cluster (%)")
+
+
+def _draw_nodes(axes: Axes, run: Course) -> None:
+    edges_s = time_edges([run], MAP_BINS)
+    drawn = bars(run, MOST_BARS)
+    if drawn is None:
+        names = _draw_map(axes, run, edges_s)
+        title = "GPUs held on nodes"
+    else:
+        _draw_bars(axes, run, drawn)
+        names, title = list(run.node_names), "Jobs on nodes"
+    axes.set_ylim(len(names), 0)
+    every = -(-len(names) // 16)
+    _marks(axes.yaxis, [(row + 0.5, names[row]) for row in range(0, len(names), every)])
+    _time(axes, edges_s[-1])
+    _words(axes, f"{title} under {_literal(run.label)}", _SINCE_FIRST, "node")
+    axes.grid(visible=False)
+
+
+def _draw_bars(axes: Axes, run: Course, drawn: Bars) -> None:
+    left, right = run.begin_s[drawn.stay], run.end_s[drawn.stay]
+    top, bottom = drawn.top, drawn.top + drawn.height
+    corners = np.stack((left, top, right, top, right, bottom, left, bottom), axis=1).reshape(-1, 4, 2)
+    colours = [COLOURS[job % len(COLOURS)] for job in run.job[drawn.stay].tolist()]
+    # A thin edge in the bar's own colour keeps short stays visible; thousands of shapes are a picture within an SVG.
+    shapes = PolyCollection(
+        list(corners), facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=len(drawn) > 2000
+    )
+    axes.add_collection(shapes)
+
+
+def _draw_map(axes: Axes, run: Course, edges_s: Array) -> list[str]:
+    full = fullness(run, edges_s)
+    rows = np.arange(len(full.rows) + 1)
+    shown = axes.pcolormesh(edges_s, rows, 100 * full.held_frac, cmap="Blues", vmin=0, vmax=100, rasterized=True)
+    axes.figure.colorbar(shown, ax=axes, label="GPUs held (%)")
+    return full.rows
+
+
+def _steps(axes: Axes, edges_s: Array, values: Array, number: int, **look: float) -> None:
+    axes.stairs(values, edges_s, baseline=None, **{**_look(number), **look})
+
+
+def _look(number: int) -> dict[str, Any]:
+    style = ("-", "--", ":")[number // len(COLOURS) % 3]
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": style, "linewidth": 1.6}
+
+
+def _time(axes: Axes, span_s: float) -> None:
+    axes.set_xlim(0, span_s)
+    _marks(axes.xaxis, duration_ticks(span_s))
+
+
+def _marks(axis: Axis, ticks: Iterable[Tick]) -> None:
+    places, texts = zip(*ticks, strict=True)
+    axis.set_ticks(list(places), [_literal(text) for text in texts])
+    axis.set_ticks([], minor=True)
+
+
+def _words(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(color="#e6e9ed")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: Figure, runs: Sequence[Course]) -> None:
+    handles = [Line2D([], [], **_look(number)) for number in range(len(runs))]
+    names = [_literal(run.label) for run in runs]
+    figure.legend(handles, names, loc="outside upper center", ncols=min(len(runs), 6), frameon=False)
+
+
+def _literal(text: str) -> str:
+    """Text as it is: matplotlib would read formulas between dollar signs."""
+    return text.replace("$", r"\$")

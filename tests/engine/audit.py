@@ -1,0 +1,171 @@
+"""What must hold of a cluster's state at any time, worked out from scratch from who is placed where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuwise.core.jobs import ENDED, PLACED, WAITING, Status
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import ClusterState
+
+WHOLE = 1000
+
+
+def check_capacity(state: ClusterState) -> None:
+    """Nothing is handed out twice, and every index of what is free agrees with who holds what."""
+    held = _Held(state)
+    _check_devices(state, held)
+    _check_buckets(state)
+    _check_hosts(state)
+    _check_slices(state, held)
+
+
+class _Held:
+    """Who is on each device."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.whole: dict[tuple[int, int], list[int]] = {}
+        self.shares: dict[tuple[int, int], list[int]] = {}
+        self.slices: dict[tuple[int, int], list[int]] = {}
+        for job, placement in state.placed.items():
+            kind = {Sharing.EXCLUSIVE: self.whole, Sharing.MIG: self.slices}.get(placement.sharing, self.shares)
+            for where in placement.devices():
+                kind.setdefault(where, []).append(job)
+            for node in placement.nodes:
+                assert state.capacity.up[node], f"job {job} is on node {node}, which is lost"
+
+
+def _check_devices(state: ClusterState, held: _Held) -> None:
+    capacity, nodes = state.capacity, state.nodes
+    for node in range(len(nodes)):
+        for device in range(capacity.open_milli.shape[1]):
+            where = (node, device)
+            exists = device < nodes.gpus.item(node)
+            whole, shares = held.whole.get(where, []), held.shares.get(where, [])
+            cut = where in capacity.layouts
+            assert len(whole) + bool(shares) + cut <= 1, f"device {where} is held in two ways: {whole}, {shares}, {cut}"
+            assert exists or not (whole or shares or cut)
+            idle = exists and not whole and not shares and not cut
+            assert bool(capacity.idle[node] >> device & 1) == idle, f"device {where}: idle mask"
+            _check_shares(state, where, shares)
+
+
+def _check_shares(state: ClusterState, where: tuple[int, int], shares: list[int]) -> None:
+    capacity = state.capacity
+    modes = {state.placed[job].sharing for job in shares}
+    assert len(modes) <= 1, f"device {where} is shared in two ways"
+    milli = sum(state.placed[job].milli for job in shares)
+    memory = sum(state.jobs.shape_of(job).gpu_memory_bytes for job in shares)
+    assert milli <= WHOLE, f"device {where}: {milli}/1000 are handed out"
+    assert memory <= state.nodes.memory_of(where[0]), f"device {where}: its memory is handed out twice"
+    assert capacity.open_sharing[where] == (modes.pop() if modes else 0)
+    assert capacity.open_milli[where] == (WHOLE - milli if shares else 0)
+    assert capacity.open_memory[where] == (state.nodes.memory_of(where[0]) - memory if shares else 0)
+
+
+def _check_buckets(state: ClusterState) -> None:
+    capacity, nodes = state.capacity, state.nodes
+    for code in range(len(nodes.types)):
+        mine = [node for node in range(len(nodes)) if nodes.type_of[node] == code and capacity.up[node]]
+        for count, bucket in enumerate(capacity.by_idle[code]):
+            expected = sum(1 << node for node in mine if capacity.idle[node].bit_count() == count)
+            assert bucket == expected, f"nodes of type {code} with {count} idle GPUs"
+        assert all(capacity.idle[node].bit_count() < len(capacity.by_idle[code]) for node in mine)
+        assert capacity.idle_total[code] == sum(capacity.idle[node].bit_count() for node in mine)
+
+
+def _check_hosts(state: ClusterState) -> None:
+    capacity, nodes, count = state.capacity, state.nodes, len(state.nodes)
+    cpus, memory = nodes.cpus[:count].copy(), nodes.memory_bytes[:count].copy()
+    for job, placement in state.placed.items():
+        shape = state.jobs.shape_of(job)
+        for grant in placement.grants:
+            part = grant.devices.bit_count() / shape.gpus if shape.gpus else 1.0
+            cpus[grant.node] -= shape.cpus * part
+            memory[grant.node] -= shape.memory_bytes * part
+    assert (cpus >= -1e-6).all(), "CPUs are handed out twice"
+    assert (memory >= -1.0).all(), "memory is handed out twice"
+    np.testing.assert_allclose(capacity.free_cpus[:count], cpus, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(capacity.free_memory[:count], memory, rtol=0, atol=1.0)
+
+
+def _check_slices(state: ClusterState, held: _Held) -> None:
+    capacity = state.capacity
+    assert capacity.layouts.keys() == capacity.free_slices.keys()
+    assert held.slices.keys() <= capacity.layouts.keys()
+    for where, layout in capacity.layouts.items():
+        taken = []
+        for job in dict.fromkeys(held.slices.get(where, ())):
+            for grant in state.placed[job].grants:
+                if (grant.node, grant.devices) == (where[0], 1 << where[1]):
+                    piece = next(each for each in layout if each.start == grant.slice_start)
+                    assert piece.memory_bytes >= state.jobs.shape_of(job).gpu_memory_bytes
+                    taken.append(piece)
+        assert len(set(taken)) == len(taken), f"a slice of {where} is handed out twice"
+        assert capacity.free_slices[where] == tuple(piece for piece in layout if piece not in taken)
+
+
+def check_jobs(state: ClusterState) -> None:
+    """Every submitted job is in exactly one place, and its status says which."""
+    lined_up = list(state.waiting)
+    assert len(lined_up) == len(set(lined_up)) == len(state.waiting), "a job waits twice"
+    for job in range(len(state.jobs)):
+        status = state.status(job)
+        assert (job in state.waiting) == (job in set(lined_up)) == (status in WAITING), f"job {job} is {status.name}"
+        assert (job in state.placed) == (status in PLACED), f"job {job} is {status.name}"
+        assert np.isfinite(state.jobs.finish_s[job]) == (status in ENDED)
+        assert status is not Status.DECLARED
+        assert (state.jobs.rate[job] > 0) >= (status is Status.RUNNING)
+        assert 0 <= state.jobs.steps_done[job] <= state.jobs.steps[job]
+        assert 0 <= state.jobs.overhead_gpu_s[job] <= state.jobs.attained_gpu_s[job] + 1e-6 or job in state.placed
+    for job, placement in state.placed.items():
+        shape = state.jobs.shape_of(job)
+        assert shape.min_gpus <= placement.gpus <= shape.max_gpus, f"job {job} holds part of its gang"
+
+
+def check_neighbours(state: ClusterState) -> None:
+    """Jobs that share a device know of each other."""
+    for job, placement in state.placed.items():
+        beside = {
+            other
+            for other, theirs in state.placed.items()
+            if other != job and set(theirs.devices()) & set(placement.devices())
+        }
+        shares = placement.sharing in (Sharing.TIME_SLICE, Sharing.SHARED)
+        assert set(state.residents.neighbours(job, placement)) == (beside if shares else set())
+
+
+def check_equal(left: ClusterState, right: ClusterState) -> None:
+    """Two states are the same in every column and index."""
+    assert left.now_s == right.now_s
+    assert left.submitted == right.submitted
+    for (name, ours), theirs in zip(left.jobs.columns().items(), right.jobs.columns().values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=f"column {name}")
+    assert left.jobs.ids == right.jobs.ids
+    assert left.jobs.shapes == right.jobs.shapes
+    assert list(left.placed.items()) == list(right.placed.items())
+    assert set(left.waiting) == set(right.waiting)
+    _same_capacity(left, right)
+    for job, placement in left.placed.items():
+        assert left.residents.neighbours(job, placement) == right.residents.neighbours(job, placement)
+
+
+def picture(state: ClusterState) -> dict[str, Any]:
+    """Everything a state holds, in a form that later changes do not touch and that compares as a whole."""
+    capacity = state.capacity
+    held = {name: repr(column.tolist()) for name, column in state.jobs.columns().items()}
+    for name in ("idle", "by_idle", "idle_total", "up", "layouts", "free_slices"):
+        held[f"capacity.{name}"] = repr(getattr(capacity, name))
+    for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
+        held[f"capacity.{name}"] = repr(getattr(capacity, name).tolist())
+    return {**held, "waiting": list(state.waiting), "placed": dict(state.placed), "nodes": list(state.nodes.names)}
+
+
+def _same_capacity(left: ClusterState, right: ClusterState) -> None:
+    ours, theirs = left.capacity, right.capacity
+    for name in ("idle", "by_idle", "idle_total", "up", "layouts", "free_slices"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

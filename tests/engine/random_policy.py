@@ -1,0 +1,216 @@
+"""A policy that decides anything that may be decided, as a list of numbers tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gpuwise.core.capacity import Capacity, OverAllocationError
+from gpuwise.core.commands import Decision, Grant, MigSlice, Placement, Provision, Release, Repartition
+from gpuwise.core.events import Event
+from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.spec import NodeSpec, Sharing
+from gpuwise.core.units import GIB
+from gpuwise.core.view import ClusterView, Draft
+
+T = TypeVar("T")
+
+LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
+    (MigSlice("3g.20gb", 0, 429, 20 * GIB), MigSlice("3g.20gb", 4, 429, 20 * GIB)),
+    (MigSlice("3g.20gb", 0, 429, 20 * GIB), MigSlice("1g.5gb", 4, 143, 5 * GIB), MigSlice("1g.5gb", 5, 143, 5 * GIB)),
+)
+
+
+class Dice:
+    """Numbers drawn elsewhere, read one after the other; when they are used up, always the first choice."""
+
+    def __init__(self, numbers: Sequence[int] = ()) -> None:
+        self._left = list(numbers)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def below(self, count: int) -> int:
+        """A number from 0 to ``count`` - 1."""
+        return self._left.pop(0) % count if self._left else 0
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        """One of some choices."""
+        return choices[self.below(len(choices))]
+
+    def some_of(self, choices: Sequence[T], count: int) -> list[T]:
+        """So many different ones of some choices."""
+        left = list(choices)
+        return [left.pop(self.below(len(left))) for _ in range(min(count, len(left)))]
+
+
+class RandomPolicy:
+    """Asked only when it is woken; reads from ``dice`` what to do."""
+
+    name = "random"
+    wakes_on: frozenset[type[Event]] = frozenset()
+
+    def __init__(self) -> None:
+        self.dice = Dice()
+        self.new_nodes = 0
+
+    def decide(self, view: ClusterView, rng: Any) -> Decision:
+        """Tries things on a draft until the numbers are used up; what does not fit is left."""
+        draft = view.draft()
+        hand = _Hand(draft, self)
+        while self.dice:
+            self.dice.one_of(hand.moves)()
+        return draft.seal()
+
+
+class _Hand:
+    """What may be tried in one decision; every job gets at most one command."""
+
+    def __init__(self, draft: Draft, policy: RandomPolicy) -> None:
+        self.draft = draft
+        self.view = draft.view
+        self.policy = policy
+        self.dice = policy.dice
+        self.touched: set[int] = set()
+        self.moves = (
+            self.start, self.start, self.start, self.suspend, self.move, self.move, self.rearrange, self.repartition,
+            self.try_and_take_back, self.keep, self.provision, self.release,
+        )  # fmt: skip
+
+    def _job(self, *statuses: Status) -> int | None:
+        jobs = [job for job in range(len(self.view.jobs)) if self.view.status(job) in statuses and job not in self.touched]
+        return self.dice.one_of(jobs) if jobs else None
+
+    def start(self) -> None:
+        job = self._job(Status.PENDING, Status.SUSPENDED)
+        if job is None:
+            return
+        if self.dice.below(2):
+            if self.draft.start(job):
+                self.touched.add(job)
+            return
+        placement = self._placement(self.draft.capacity, self.view.shape(job))
+        if placement is not None and self._fits(lambda: self.draft.start(job, placement)):
+            self.touched.add(job)
+
+    def suspend(self) -> None:
+        job = self._job(Status.STARTING, Status.RUNNING)
+        if job is not None:
+            self.draft.suspend(job)
+            self.touched.add(job)
+
+    def keep(self) -> None:
+        job = self._job(Status.STARTING, Status.RUNNING)
+        if job is not None:
+            self.draft.suspend(job)
+            assert self.draft.keep(job)
+
+    def move(self) -> None:
+        """A migration, or a resize where the job is elastic."""
+        job = self._job(Status.RUNNING)
+        if job is None:
+            return
+        placement = self._placement(self.draft.capacity, self.view.shape(job))
+        if placement is not None and self._fits(lambda: self.draft.move(job, placement)):
+            self.touched.add(job)
+
+    def rearrange(self) -> None:
+        """Up to three jobs change places with each other, or go elsewhere, with as many GPUs as before."""
+        jobs = [job for job in self.view.placed if self.view.status(job) is Status.RUNNING and job not in self.touched]
+        chosen = self.dice.some_of(jobs, 1 + self.dice.below(3))
+        trial = self.draft.capacity.fork()
+        for job in chosen:
+            trial.give(self.view.placed[job], self.view.shape(job))
+        moves: dict[int, Placement] = {}
+        for job in chosen:
+            shape = self.view.shape(job)
+            placement = self._placement(trial, shape, self.view.placed[job].gpus)
+            if placement is None or not self._fits(lambda: trial.take(placement, shape)):  # noqa: B023
+                return
+            moves[job] = placement
+        if moves:
+            self.draft.rearrange(moves)
+            self.touched.update(moves)
+
+    def repartition(self) -> None:
+        devices = [(node, device) for node in self._up() for device in range(self.view.nodes.gpus.item(node))]
+        if devices:
+            node, device = self.dice.one_of(devices)
+            command = Repartition(node, device, self.dice.one_of((*LAYOUTS, ())))
+            self._fits(lambda: self.draft.repartition(command))
+
+    def try_and_take_back(self) -> None:
+        """A draft that is rolled back leaves no trace."""
+        mark = self.draft.mark()
+        running, waiting = self._job(Status.STARTING, Status.RUNNING), self._job(Status.PENDING, Status.SUSPENDED)
+        if running is not None:
+            self.draft.suspend(running)
+        if waiting is not None:
+            self.draft.start(waiting)
+        self.draft.rollback(mark)
+
+    def provision(self) -> None:
+        if self.policy.new_nodes < 3:
+            self.policy.new_nodes += 1
+            spec = NodeSpec(name=f"p{self.policy.new_nodes}", gpu_type="A100", gpus=2, gpu_memory_bytes=40 * GIB, speed=2.0)
+            self.draft.commands.append(Provision(spec))
+
+    def release(self) -> None:
+        """An empty node is given back; nothing in this decision may be on it."""
+        if self.draft.commands:
+            return
+        busy = {node for placement in self.view.placed.values() for node in placement.nodes}
+        empty = [node for node in self._up() if node not in busy]
+        if empty and self.dice.below(4) == 0:
+            self.draft.commands.append(Release(self.dice.one_of(empty)))
+            while self.dice:
+                self.dice.below(1)
+
+    # -- placements ----------------------------------------------------------------------------------------------
+
+    def _fits(self, attempt: Any) -> bool:
+        try:
+            attempt()
+        except OverAllocationError:
+            return False
+        return True
+
+    def _up(self) -> list[int]:
+        return [node for node, up in enumerate(self.draft.capacity.up) if up]
+
+    def _placement(self, capacity: Capacity, shape: Shape, gpus: int | None = None) -> Placement | None:
+        """Any placement that the job allows; whether there is room for it the draft will say."""
+        sharing = self.dice.one_of(sorted(shape.sharing))
+        if gpus is None:
+            gpus = shape.min_gpus + self.dice.below(shape.max_gpus - shape.min_gpus + 1)
+        types = capacity.types_for(shape)
+        nodes = [node for node in self._up() if self.view.nodes.type_of[node] in types]
+        if sharing is Sharing.MIG:
+            return self._slices(capacity, nodes, gpus)
+        devices = [(node, device) for node in nodes for device in range(self.view.nodes.gpus.item(node))]
+        chosen = self.dice.some_of([each for each in devices if _may_have_room(capacity, each, sharing)], gpus)
+        if len(chosen) < gpus or not chosen:
+            return None
+        masks: dict[int, int] = {}
+        for node, device in chosen:
+            masks[node] = masks.get(node, 0) | 1 << device
+        milli = 1000 if sharing is Sharing.EXCLUSIVE else shape.milli
+        return Placement(tuple(Grant(*each) for each in masks.items()), sharing, milli)
+
+    def _slices(self, capacity: Capacity, nodes: list[int], gpus: int) -> Placement | None:
+        free = capacity.free_slices
+        pieces = [(where, piece) for where in sorted(free) if where[0] in nodes for piece in free[where]]
+        if not pieces or not gpus:
+            return None
+        milli = self.dice.one_of(pieces)[1].milli
+        chosen = self.dice.some_of([each for each in pieces if each[1].milli == milli], gpus)
+        if len(chosen) < gpus:
+            return None
+        grants = tuple(Grant(node, 1 << device, piece.start) for (node, device), piece in chosen)
+        return Placement(grants, Sharing.MIG, milli)
+
+
+def _may_have_room(capacity: Capacity, where: tuple[int, int], sharing: Sharing) -> bool:
+    """Idle, or open to the same kind of sharing; how much is left is for the draft to say."""
+    idle = bool(capacity.idle[where[0]] >> where[1] & 1)
+    return idle or (sharing is not Sharing.EXCLUSIVE and capacity.open_sharing[where] == sharing)

@@ -1,0 +1,317 @@
+"""The engine under anything that can happen, in any order: what must hold, holds after every step.
+
+A policy decides random but valid commands; an executor that a test plays answers them in random order, late, or with a
+failure; users submit and cancel; nodes come and go.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from audit import check_capacity, check_equal, check_jobs, check_neighbours
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from random_policy import Dice, RandomPolicy
+
+from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.events import (
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobStarted,
+    JobSubmitted,
+    JobSuspended,
+    NodeAdded,
+    NodeLost,
+    NodeRestored,
+    WokeUp,
+)
+from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.units import GIB
+from gpuwise.engine.engine import Engine
+from gpuwise.engine.journal import replay
+from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
+
+CLUSTER = ClusterSpec(
+    (
+        NodeSpec(name="a0", gpu_type="A100", gpus=2, cpus=16, memory_bytes=64 * GIB, gpu_memory_bytes=40 * GIB, speed=2.0),
+        NodeSpec(name="a1", gpu_type="A100", gpus=2, cpus=8, memory_bytes=64 * GIB, gpu_memory_bytes=40 * GIB, speed=2.0),
+        NodeSpec(name="t0", gpu_type="T4", gpus=4, gpu_memory_bytes=16 * GIB),
+    )
+)
+
+PLACERS = {"best": best_fit, "first": first_fit, "worst": worst_fit, "consolidated": consolidated, "spread": spread}
+
+numbers = st.integers(0, 10_000)
+scripts = st.lists(numbers, min_size=8, max_size=40)
+pauses = st.sampled_from([0.0, 0.0, 0.25, 1.0, 7.5])
+
+sharings = st.one_of(
+    st.just(frozenset(Sharing)),
+    st.sampled_from([frozenset((mode,)) for mode in (Sharing.TIME_SLICE, Sharing.SHARED, Sharing.MIG)]),
+)
+
+
+@st.composite
+def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
+    """Gangs, elastic jobs and fractions of a GPU, with and without demands on memory, CPUs and GPU type."""
+    kind = draw(st.sampled_from(["gang", "elastic", "fraction"]))
+    gpus = draw(st.integers(1, 4)) if kind != "fraction" else 1
+    more = {}
+    if kind == "elastic":
+        more = {"min_gpus": draw(st.integers(1, gpus)), "max_gpus": draw(st.integers(gpus, 6))}
+    fraction = draw(st.sampled_from([0.1, 0.143, 0.25, 0.5, 0.7])) if kind == "fraction" else 1.0
+    # A job that asks for whole GPUs may hold them alone; a fraction is open to sharing, as the placements expect.
+    modes = draw(sharings) if kind == "fraction" else draw(st.sampled_from([frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))]))
+    if kind == "fraction" and modes == {Sharing.MIG}:
+        modes = frozenset((Sharing.MIG, Sharing.TIME_SLICE))
+    return JobSpec(
+        id=id,
+        submit_s=at_s,
+        duration_s=draw(st.sampled_from([1.0, 10.0, 100.0])),
+        steps=draw(st.sampled_from([None, 640.0])),
+        gpus=gpus,
+        gpu_frac=fraction,
+        sharing=modes,
+        gpu_memory_bytes=draw(st.sampled_from([0.0, 4 * GIB, 15 * GIB, 30 * GIB])),
+        gpu_types=draw(st.sampled_from([(), (), ("A100",), ("T4", "A100")])),
+        cpus=draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 0.1])),
+        memory_bytes=draw(st.sampled_from([0.0, 0.0, 8 * GIB, 40 * GIB])),
+        gpu_util_frac=draw(st.sampled_from([math.nan, 0.6])),
+        **more,
+    )
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Plays the executor, the users and the machine room."""
+
+    @initialize(placer=st.sampled_from(sorted(PLACERS)), data=st.data())
+    def begin(self, placer: str, data: st.DataObject) -> None:
+        self.policy = RandomPolicy()
+        self.engine = Engine(CLUSTER, self.policy, placer=PLACERS[placer])
+        self.state = self.engine.state
+        self.now_s = 0.0
+        self.joining: list[NodeSpec] = []
+        self.lost: list[int] = []
+        self.held_gpu_s = 0.0
+        self.work: dict[int, float] = {}
+        self.may_lose: set[int] = set()
+        self.submit(data, 0.0, 6)
+
+    # -- driving -------------------------------------------------------------------------------------------------
+
+    def _pass(self, pause_s: float) -> None:
+        held = sum(placement.gpus * placement.milli / 1000 for placement in self.state.placed.values())
+        self.held_gpu_s += held * pause_s
+        self.now_s += pause_s
+
+    def _tell(self, *events: Event) -> None:
+        before = {job: self.state.status(job) for job in range(len(self.state.jobs))}
+        commands = self.engine.step(self.now_s, events)
+        for command in commands:
+            if isinstance(command, (Start, Resume, Migrate, Resize)):
+                assert self.state.status(command.job) is Status.STARTING
+            elif isinstance(command, Suspend):
+                assert self.state.status(command.job) is Status.SUSPENDING
+            elif isinstance(command, Rearrange):
+                assert all(self.state.status(job) is Status.STARTING for job, _ in command.moves)
+            elif isinstance(command, Provision):
+                self.joining.append(command.node)
+        for job, status in before.items():
+            assert status not in ENDED or self.state.status(job) is status, "a job that had ended lives again"
+
+    def _in(self, *statuses: Status) -> list[int]:
+        return [job for job in range(len(self.state.jobs)) if self.state.status(job) in statuses]
+
+    def _believed(self, job: int) -> float:
+        """Steps a running job is believed to have done by now."""
+        jobs = self.state.jobs
+        done = jobs.steps_done.item(job)
+        if self.state.status(job) is Status.RUNNING:
+            done += jobs.rate.item(job) * (self.now_s - jobs.since_s.item(job))
+        return min(done, jobs.steps.item(job))
+
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.state.jobs) < 25)
+    @rule(data=st.data(), pause_s=pauses, count=st.integers(1, 4))
+    def submit(self, data: st.DataObject, pause_s: float, count: int) -> None:
+        self._pass(pause_s)
+        first = len(self.state.jobs)
+        specs = [data.draw(job_specs(f"j{first + i}", self.now_s)) for i in range(count)]
+        rows = self.state.jobs.declare(specs)
+        self._tell(*(JobSubmitted(self.now_s, row) for row in rows))
+
+    @precondition(lambda self: len(self._in(Status.CANCELLED)) < len(self.state.jobs) // 6)
+    @rule(number=numbers, pause_s=pauses)
+    def cancel(self, number: int, pause_s: float) -> None:
+        self._pass(pause_s)
+        alive = self._in(*set(Status) - ENDED)
+        if alive:
+            job = Dice([number]).one_of(alive)
+            self._tell(JobCancelled(self.now_s, job))
+            assert self.state.status(job) is Status.CANCELLED
+
+    # -- the policy ----------------------------------------------------------------------------------------------
+
+    @rule(script=scripts, pause_s=pauses)
+    def decide(self, script: list[int], pause_s: float) -> None:
+        self._pass(pause_s)
+        self.policy.dice = Dice(script)
+        self._tell(WokeUp(self.now_s))
+
+    @precondition(lambda self: self.state.waiting)
+    @rule(numbers=scripts, pause_s=pauses)
+    def start_jobs(self, numbers: list[int], pause_s: float) -> None:
+        """The policy starts whatever it can, and the executor obeys at once."""
+        self.decide([each for number in numbers for each in (0, number)], pause_s)
+        self._tell(*(JobStarted(self.now_s, job) for job in self._in(Status.STARTING)))
+
+    @precondition(lambda self: len(self._in(Status.RUNNING)) > 1)
+    @rule(script=scripts, pause_s=pauses)
+    def decide_on_running_jobs(self, script: list[int], pause_s: float) -> None:
+        self.decide(script, pause_s)
+
+    # -- the executor --------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._in(Status.STARTING))
+    @rule(picks=st.lists(numbers, min_size=1, max_size=6), pause_s=pauses)
+    def report_started(self, picks: list[int], pause_s: float) -> None:
+        self._pass(pause_s)
+        jobs = Dice(picks).some_of(self._in(Status.STARTING), len(picks))
+        self._tell(*(JobStarted(self.now_s, job) for job in jobs))
+
+    @precondition(lambda self: self._in(Status.RUNNING))
+    @rule(number=numbers, ahead=st.floats(0, 1), pause_s=pauses)
+    def report_progress(self, number: int, ahead: float, pause_s: float) -> None:
+        """Never less than was believed, so that work only grows."""
+        self._pass(pause_s)
+        job = Dice([number]).one_of(self._in(Status.RUNNING))
+        believed, steps = self._believed(job), self.state.jobs.steps.item(job)
+        done = min(believed + ahead * (steps - believed), steps)
+        self._tell(JobProgressed(self.now_s, job, done))
+        assert self.state.jobs.steps_done.item(job) == done
+
+    @precondition(lambda self: self._in(Status.SUSPENDING))
+    @rule(picks=st.lists(numbers, min_size=1, max_size=6), pause_s=pauses)
+    def report_suspended(self, picks: list[int], pause_s: float) -> None:
+        self._pass(pause_s)
+        jobs = Dice(picks).some_of(self._in(Status.SUSPENDING), len(picks))
+        done = {job: self.state.jobs.steps_done.item(job) for job in jobs}
+        self._tell(*(JobSuspended(self.now_s, job, steps) for job, steps in done.items()))
+        assert all(self.state.jobs.saved_steps.item(job) == steps for job, steps in done.items())
+
+    @precondition(lambda self: self._in(Status.RUNNING, Status.SUSPENDING))
+    @rule(number=numbers, pause_s=pauses)
+    def report_finished(self, number: int, pause_s: float) -> None:
+        """A job that was asked to suspend may come to its end first."""
+        self._pass(pause_s)
+        job = Dice([number]).one_of(self._in(Status.RUNNING, Status.SUSPENDING))
+        self._tell(JobFinished(self.now_s, job))
+        assert self.state.status(job) is Status.SUCCEEDED
+        assert self.state.jobs.steps_done.item(job) == self.state.jobs.steps.item(job)
+
+    @precondition(lambda self: len(self._in(*PLACED, Status.SUSPENDING)) > 2)
+    @rule(number=numbers, retry=st.booleans(), pause_s=pauses)
+    def report_failed(self, number: int, retry: bool, pause_s: float) -> None:
+        self._pass(pause_s)
+        job = Dice([number]).one_of(self._in(*PLACED, Status.SUSPENDING))
+        kept = self.state.jobs.saved_steps.item(job)
+        self.may_lose.add(job)
+        self._tell(JobFailed(self.now_s, job, kept, "out of memory", retry))
+        assert self.state.status(job) is (Status.PENDING if retry else Status.FAILED)
+
+    # -- the machine room ----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.lost)
+    @rule(number=numbers, told=st.booleans(), pause_s=pauses)
+    def lose_node(self, number: int, told: bool, pause_s: float) -> None:
+        """Its jobs are back in the queue; without word of what they kept, with what they last saved."""
+        self._pass(pause_s)
+        node = Dice([number]).one_of([node for node in range(len(self.state.nodes)) if node not in self.lost])
+        hit = [job for job, placement in self.state.placed.items() if node in placement.nodes]
+        kept = {job: self.state.jobs.saved_steps.item(job) for job in hit}
+        self.may_lose.update(hit)
+        self.lost.append(node)
+        self._tell(NodeLost(self.now_s, node, tuple(kept.items()) if told else ()))
+        for job in hit:
+            assert self.state.status(job) is Status.PENDING
+            assert self.state.jobs.steps_done.item(job) == kept[job]
+
+    @precondition(lambda self: self.lost)
+    @rule(number=numbers, pause_s=pauses)
+    def restore_node(self, number: int, pause_s: float) -> None:
+        self._pass(pause_s)
+        node = Dice([number]).one_of(self.lost)
+        self.lost.remove(node)
+        self._tell(NodeRestored(self.now_s, node))
+
+    @precondition(lambda self: self.joining)
+    @rule(pause_s=pauses)
+    def provisioned_node_joins(self, pause_s: float) -> None:
+        self._pass(pause_s)
+        self._tell(NodeAdded(self.now_s, self.joining.pop(0)))
+
+    @precondition(lambda self: len(self.state.nodes) < 5)
+    @rule(gpus=st.integers(0, 6), pause_s=pauses)
+    def add_node(self, gpus: int, pause_s: float) -> None:
+        self._pass(pause_s)
+        name = f"new{len(self.state.nodes)}"
+        self._tell(NodeAdded(self.now_s, NodeSpec(name=name, gpu_type="L4", gpus=gpus, gpu_memory_bytes=24 * GIB, cpus=4)))
+
+    # -- what must hold ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_handed_out_twice(self) -> None:
+        check_capacity(self.state)
+
+    @invariant()
+    def no_job_is_lost_or_run_twice(self) -> None:
+        check_jobs(self.state)
+
+    @invariant()
+    def neighbours_know_of_each_other(self) -> None:
+        check_neighbours(self.state)
+
+    @invariant()
+    def gpu_time_is_conserved(self) -> None:
+        view = self.engine.view
+        attained = sum(view.attained_gpu_s(job) for job in range(len(self.state.jobs)))
+        assert attained == pytest.approx(self.held_gpu_s, rel=1e-9, abs=1e-6)
+
+    @invariant()
+    def work_is_lost_only_by_failures_and_then_back_to_what_was_saved(self) -> None:
+        jobs = self.state.jobs
+        for job in range(len(jobs)):
+            done, saved = jobs.steps_done.item(job), jobs.saved_steps.item(job)
+            if done < self.work.get(job, 0.0):
+                assert job in self.may_lose
+                assert done == saved
+            assert saved <= done
+            self.work[job] = done
+        self.may_lose.clear()
+
+    @invariant()
+    def everybody_who_waits_is_told_why(self) -> None:
+        for job in self._in(Status.PENDING, Status.SUSPENDED, Status.SUSPENDING):
+            assert str(self.engine.reason(job))
+        for job in self._in(*PLACED, *ENDED):
+            assert self.engine.reason(job) is None
+
+    @invariant()
+    def replaying_the_journal_gives_the_same_state(self) -> None:
+        check_equal(self.state, replay(self.engine.journal.lines()))
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=50,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+TestEngineMachine = EngineMachine.TestCase
