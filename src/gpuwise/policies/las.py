@@ -48,7 +48,8 @@ class LeastAttainedService:
         attained = view.attained_of(jobs) + 1e-6
         limits = np.array([0.0, *self.thresholds_gpu_s])
         queues = np.searchsorted(limits[1:], attained, side="right")
-        dropped = (queues > 0) & (attained - limits[queues] < 1e-3)
+        reached = limits[queues]
+        dropped = (queues > 0) & (attained - reached < 1e-3) & (view.jobs.attained_gpu_s[jobs] + 1e-6 < reached)
         ranks: Array = queues * QUEUE + np.where(dropped, view.now_s, -QUEUE / 2)
         return ranks
 
