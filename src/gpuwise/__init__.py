@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpuwise.core.view import ClusterView, Draft
     from gpuwise.devices import gpu_type, gpu_types
     from gpuwise.service.simulate import simulate
+    from gpuwise.sim.conformance import check_policy
     from gpuwise.sim.result import SimulationResult
     from gpuwise.sim.traces import Trace, read_trace, write_trace
 
@@ -33,6 +34,7 @@ _HOME = {
     "Sharing": "gpuwise.core.spec",
     "SimulationResult": "gpuwise.sim.result",
     "Trace": "gpuwise.sim.traces",
+    "check_policy": "gpuwise.sim.conformance",
     "gpu_type": "gpuwise.devices",
     "gpu_types": "gpuwise.devices",
     "read_trace": "gpuwise.sim.traces",
@@ -42,7 +44,7 @@ _HOME = {
 
 __all__ = [
     "CAPACITY_CHANGES", "ClusterSpec", "ClusterView", "Decision", "Draft", "GpuwiseError", "JobSpec", "NodeSpec",
-    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "gpu_type", "gpu_types", "read_trace", "simulate",
+    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "check_policy", "gpu_type", "gpu_types", "read_trace", "simulate",
     "write_trace",
 ]  # fmt: skip
 

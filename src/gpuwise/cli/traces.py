@@ -38,7 +38,7 @@ def formats_command(output: Annotated[Optional[Output], typer.Option("-o", "--ou
 
     rows = [{"kind": "format", "name": each.name, "what": each.description} for each in FORMATS.values()]
     rows += [
-        {"kind": "generator", "name": f"gen:{name}", "what": (make.__doc__ or "").strip().splitlines()[0]}
-        for name, make in GENERATORS.items()
+        {"kind": "generator", "name": f"gen:{name}", "what": generator.description}
+        for name, generator in GENERATORS.items()
     ]
     show(rows, output)

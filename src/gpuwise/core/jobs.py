@@ -40,7 +40,7 @@ ENDED = frozenset((Status.SUCCEEDED, Status.FAILED, Status.CANCELLED))
 LIFE_CYCLE: Mapping[Status, frozenset[Status]] = {
     Status.DECLARED: frozenset((Status.PENDING,)),
     Status.PENDING: frozenset((Status.STARTING, Status.CANCELLED)),
-    Status.STARTING: frozenset((Status.RUNNING, Status.SUSPENDING, Status.PENDING, *ENDED)),
+    Status.STARTING: frozenset((Status.STARTING, Status.RUNNING, Status.SUSPENDING, Status.PENDING, *ENDED)),
     Status.RUNNING: frozenset((Status.STARTING, Status.SUSPENDING, Status.PENDING, *ENDED)),
     Status.SUSPENDING: frozenset((Status.SUSPENDED, Status.PENDING, *ENDED)),
     Status.SUSPENDED: frozenset((Status.STARTING, Status.CANCELLED)),
@@ -48,7 +48,7 @@ LIFE_CYCLE: Mapping[Status, frozenset[Status]] = {
     Status.FAILED: frozenset(),
     Status.CANCELLED: frozenset(),
 }
-"""Which status may follow which; a job whose node is lost is pending again."""
+"""Which status may follow which; a job whose node is lost is pending again, one moved before its first step starts again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class JobSpec:
         _require(self, "submit_s", math.isfinite(self.submit_s), "a finite time")
         _require(self, "gpus", 0 <= low <= self.gpus <= high, "between min_gpus and max_gpus")
         _require(self, "gpu_frac", 0 < self.gpu_frac <= 1, "above 0 and at most 1")
-        _require(self, "gpu_frac", self.gpu_frac == 1 or self.gpus <= 1, "1 for a job of several GPUs")
+        _require(self, "gpu_frac", self.gpu_frac == 1 or (low, high) == (1, 1), "1 unless the job asks for one GPU")
         _require(self, "steps", self.total_steps > 0 and math.isfinite(self.total_steps), "above 0")
         _require(self, "deadline_s", not math.isnan(self.deadline_s), "a time, or inf for none")
         _require(self, "sharing", bool(self.sharing), "at least one mode")

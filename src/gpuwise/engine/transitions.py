@@ -77,9 +77,13 @@ def _leave(state: ClusterState, job: int) -> None:
         return
     jobs = state.jobs
     state.capacity.give(placement, jobs.shape_of(job))
-    held_s = state.now_s - jobs.placed_s.item(job)
+    placed_s = jobs.placed_s.item(job)
+    held_s = state.now_s - placed_s
+    held_gpu_s = held_s * jobs.held_gpus.item(job)
     jobs.held_s[job] = jobs.held_s.item(job) + held_s
-    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_s * jobs.held_gpus.item(job)
+    jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_gpu_s
+    if jobs.since_s.item(job) < placed_s:  # it left before its first step
+        jobs.overhead_gpu_s[job] += held_gpu_s
     jobs.held_gpus[job] = 0.0
     if placement.sharing is not Sharing.EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)

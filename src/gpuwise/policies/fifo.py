@@ -66,6 +66,7 @@ class Reservation:
         self._head = head
         self.at_s = math.inf
         self._then = draft.capacity.fork()
+        self._held_back: set[int] = set()
         self._reserve()
 
     def _reserve(self) -> None:
@@ -93,6 +94,7 @@ class Reservation:
         ends_s = draft.view.now_s + draft.view.remaining_s(job)
         if ends_s <= self.at_s or self._stays_clear(self._then, job, found):
             return draft.start(job, found)
+        self._held_back.add(job)
         return False
 
     def _stays_clear(self, then: Capacity, job: int, placement: Placement) -> bool:
@@ -105,9 +107,8 @@ class Reservation:
     def explain(self, job: int) -> Reason:
         """Why a job waits: for room, or so as not to delay the first in line."""
         view = self._draft.view
-        reason = self._draft.explain(job)
-        if job == self._head or self._draft.find(job) is None:
-            return reason
+        if job not in self._held_back:
+            return self._draft.explain(job)
         return Reason(Why.RESERVED, {"ahead": view.job_id(self._head), "at_s": self.at_s})
 
 

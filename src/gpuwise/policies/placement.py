@@ -55,7 +55,7 @@ class WholeGpus:
 
     def __call__(self, capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
         """Room for ``gpus`` GPUs of a shape, or none."""
-        if shape.milli != WHOLE_GPU_MILLI:
+        if shape.milli != WHOLE_GPU_MILLI and gpus:
             return self._share(capacity, shape)
         for gpu_type in capacity.types_for(shape):
             if capacity.idle_total[gpu_type] >= gpus:
@@ -205,9 +205,9 @@ def open_devices(capacity: Capacity, shape: Shape) -> Array:
     fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_memory >= shape.gpu_memory_bytes)
     fits &= capacity.open_sharing == sharing_of(shape)
     types = capacity.types_for(shape)
-    usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up)
+    usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up, dtype=bool)
     if shape.needs_host:
-        usable &= (capacity.free_cpus >= shape.cpus) & (capacity.free_memory >= shape.memory_bytes)
+        usable &= (capacity.free_cpus >= shape.cpus - 1e-9) & (capacity.free_memory >= shape.memory_bytes - 1e-3)
     return fits & usable[:, None]
 
 
@@ -231,8 +231,9 @@ def share(node: int, device: int, shape: Shape) -> Placement:
 
 def _best_share(capacity: Capacity, shape: Shape) -> Placement | None:
     """The open device with the least left over, else the first idle one."""
-    fits = open_devices(capacity, shape)
-    left = np.where(fits, capacity.open_milli, WHOLE_GPU_MILLI + 1)
+    if not capacity.open_milli.size:
+        return None
+    left = np.where(open_devices(capacity, shape), capacity.open_milli, WHOLE_GPU_MILLI + 1)
     best = int(left.argmin())
     node, device = divmod(best, left.shape[1])
     if left[node, device] <= WHOLE_GPU_MILLI:
@@ -243,7 +244,7 @@ def _best_share(capacity: Capacity, shape: Shape) -> Placement | None:
 def _worst_share(capacity: Capacity, shape: Shape) -> Placement | None:
     """An idle device, else the open one with the most left."""
     found = _on_idle(capacity, shape)
-    if found is not None:
+    if found is not None or not capacity.open_milli.size:
         return found
     left = np.where(open_devices(capacity, shape), capacity.open_milli, 0)
     node, device = divmod(int(left.argmax()), left.shape[1])
@@ -252,15 +253,13 @@ def _worst_share(capacity: Capacity, shape: Shape) -> Placement | None:
 
 def _first_share(capacity: Capacity, shape: Shape) -> Placement | None:
     """The first device that has room, open or idle."""
-    fits = open_devices(capacity, shape)
-    flat = int(fits.argmax())
-    node, device = divmod(flat, fits.shape[1])
     idle = _on_idle(capacity, shape)
-    if not fits[node, device]:
+    fits = open_devices(capacity, shape)
+    if not fits.any():
         return idle
-    if idle is not None and idle.grants[0].node < node:
-        return idle
-    return share(node, device, shape)
+    node, device = divmod(int(fits.argmax()), fits.shape[1])
+    found = share(node, device, shape)
+    return found if idle is None else min(idle, found, key=lambda each: each.grants[0])
 
 
 def _on_idle(capacity: Capacity, shape: Shape) -> Placement | None:

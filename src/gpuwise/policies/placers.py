@@ -8,6 +8,7 @@ from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.fragmentation import FragmentationDescent, typical_classes
+from gpuwise.policies.least_left import least_left
 from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
 from gpuwise.policies.random_fit import RandomFit
 
@@ -21,6 +22,7 @@ PLACERS: Mapping[str, tuple[str, Maker]] = {
     "first-fit": ("the first node with room; larger gangs take empty nodes and one more", lambda *_: first_fit),
     "worst-fit": ("the node with the most room; larger gangs take empty nodes and one more", lambda *_: worst_fit),
     "consolidated": ("the fewest nodes that can be had now: splits a gang rather than keep it waiting", lambda *_: consolidated),
+    "least-left": ("the node with the least CPUs and GPUs left, for jobs that need much of both", lambda *_: least_left),
     "spread": ("as many nodes as there are GPUs asked for", lambda *_: spread),
     "fgd": (
         "fragmentation gradient descent: where the typical job loses least room, for fractions of GPUs",

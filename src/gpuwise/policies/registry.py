@@ -62,9 +62,14 @@ class _Lazy:
         self._point = point
         self.__doc__ = f"from {point.value}"
 
+    def load(self) -> Factory:
+        """Imports it."""
+        factory: Factory = self._point.load()
+        return factory
+
     def __call__(self, **parameters: Any) -> Policy:
-        made: Policy = self._point.load()(**parameters)
-        return made
+        """Imports and makes it."""
+        return self.load()(**parameters)
 
 
 def make_policy(text: str) -> Policy:
@@ -74,6 +79,8 @@ def make_policy(text: str) -> Policy:
         factory = policies()[name]
     except KeyError:
         raise UnknownNameError("policy", name, policies()) from None
+    if isinstance(factory, _Lazy):
+        factory = factory.load()
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     return factory(**{key: _convert(factory, name, key, value) for key, value in parameters.items()})
 

@@ -62,6 +62,8 @@ class VirtualExecutor:
         self._placed: dict[int, Placement] = {}
         self._residents = Residents()
         self._down: set[int] = set()
+        self._saving: dict[tuple[int, int], float] = {}
+        """Devices on which a suspended job is still saving its state, and until when."""
         self._heap: list[tuple[float, int, Event, int, int]] = []
         """(time, sequence, event, job or -1, epoch): an entry of an older epoch is stale and dropped when it comes up."""
         self._sequence = count()
@@ -100,23 +102,22 @@ class VirtualExecutor:
         return next_s, events
 
     def apply(self, now_s: float, commands: Sequence[Command]) -> None:
-        """Begins to carry out commands; a job that takes over a node waits until those it drives out have saved."""
-        vacated: dict[int, float] = {}
+        """Begins to carry out commands; a job that takes over devices waits until those it drives out have saved."""
         for command in commands:
             if isinstance(command, (Start, Resume)):
                 cost_s = self._jobs.resume_s.item(command.job) if isinstance(command, Resume) else 0.0
-                self._begin(now_s, command.job, command.placement, cost_s, vacated)
+                self._begin(now_s, command.job, command.placement, cost_s)
             elif isinstance(command, Suspend):
-                self._suspend(now_s, command.job, vacated)
+                self._suspend(now_s, command.job)
             elif isinstance(command, (Migrate, Resize)):
                 table = self._jobs.migrate_s if isinstance(command, Migrate) else self._jobs.resize_s
                 self._leave(now_s, command.job)
-                self._begin(now_s, command.job, command.placement, table.item(command.job), vacated)
+                self._begin(now_s, command.job, command.placement, table.item(command.job))
             elif isinstance(command, Rearrange):
                 for job, _ in command.moves:
                     self._leave(now_s, job)
                 for job, placement in command.moves:
-                    self._begin(now_s, job, placement, self._jobs.migrate_s.item(job), vacated)
+                    self._begin(now_s, job, placement, self._jobs.migrate_s.item(job))
             elif isinstance(command, Provision):
                 at_s = now_s + self._provision_s
                 self._push(at_s, NodeAdded(at_s, command.node))
@@ -127,10 +128,11 @@ class VirtualExecutor:
 
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
-    def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float, vacated: dict[int, float]) -> None:
+    def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float) -> None:
         begin_s = now_s
-        if vacated:
-            begin_s = max((vacated.get(node, now_s) for node in placement.nodes), default=now_s)
+        if self._saving:
+            begin_s = max((self._saving.pop(device, now_s) for device in placement.devices()), default=now_s)
+            begin_s = max(begin_s, now_s)
         if cost_s:
             begin_s = round(begin_s + cost_s, TICK_DIGITS)
         self._placed[job] = placement
@@ -181,11 +183,11 @@ class VirtualExecutor:
             self._residents.remove(job, placement)
             self._retime(now_s, neighbours)
 
-    def _suspend(self, now_s: float, job: int, vacated: dict[int, float]) -> None:
+    def _suspend(self, now_s: float, job: int) -> None:
         cost_s = self._jobs.suspend_s.item(job)
         saved_s = round(now_s + cost_s, TICK_DIGITS) if cost_s else now_s
-        for node in self._placed[job].nodes if cost_s else ():
-            vacated[node] = max(saved_s, vacated.get(node, 0.0))
+        for device in self._placed[job].devices() if cost_s else ():
+            self._saving[device] = max(saved_s, self._saving.get(device, 0.0))
         self._leave(now_s, job)
         self._saved[job] = done = self._jobs.steps.item(job) - self._left[job]
         event = JobSuspended(saved_s, job, done)
