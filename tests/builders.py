@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -63,9 +64,12 @@ def capacity_of(spec: ClusterSpec) -> Capacity:
 
 
 def shapes_of(*jobs: JobSpec) -> list[Shape]:
-    """What each of some jobs asks for."""
-    table = JobTable()
-    return [table.shape_of(row) for row in table.declare(jobs)]
+    """What each of some jobs asks for; shapes that differ have ids that differ, whichever call they come from."""
+    named = [replace(each, id=f"{each.id} {len(_SHAPES)}.{number}") for number, each in enumerate(jobs)]
+    return [_SHAPES.shape_of(row) for row in _SHAPES.declare(named)]
+
+
+_SHAPES = JobTable()
 
 
 class Scripted:
@@ -83,6 +87,23 @@ class Scripted:
         if self.script:
             self.script.pop(0)(draft)
         return draft.seal()
+
+
+class Timetable:
+    """A policy that does what a test tells it to at the times it tells it to."""
+
+    name = "timetable"
+    wakes_on: frozenset[type[Event]] = frozenset((JobSubmitted,))
+
+    def __init__(self, actions: dict[float, Callable[[Draft], object]]) -> None:
+        self.actions = dict(actions)
+
+    def decide(self, view: ClusterView, rng: Any) -> Decision:
+        """Does what is due and asks to be woken for what is next."""
+        draft = view.draft()
+        for at_s in sorted(at_s for at_s in self.actions if at_s <= view.now_s):
+            self.actions.pop(at_s)(draft)
+        return draft.seal(wake_at=min(self.actions, default=None))
 
 
 def engine_with(jobs: Sequence[JobSpec], spec: ClusterSpec, **more: Any) -> Engine:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import HALVES, capacity_of, cluster, job, mig, node, on, shapes_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import HALVES, capacity_of, cluster, job, mig, node, on, shapes_of
 from gpuwise.core.capacity import Capacity, OverAllocationError, first, members, node_set
 from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.jobs import Shape
@@ -168,7 +168,7 @@ TOO_MUCH = {
 
 
 def busy_capacity() -> Capacity:
-    """Node a: device 0 cut in halves with one taken, device 1 held. Node b: a quarter of device 1 and 3 CPUs. c: down."""
+    """Node a: device 0 cut in halves, one taken, device 1 held. Node b: half of device 1 and 3 CPUs. Node c: down."""
     capacity = capacity_of(MIXED)
     capacity.repartition(0, 0, HALVES)
     capacity.take(mig(0, 0, 0), one_shape(gpu_frac=0.4))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from builders import HALVES, cluster, draft_with, engine_with, job, mig, on
 from hypothesis import given
 from hypothesis import strategies as st
 from test_capacity import snapshot
 
+from builders import HALVES, cluster, draft_with, engine_with, job, mig, on
 from gpuwise.core.capacity import OverAllocationError
 from gpuwise.core.commands import Migrate, Rearrange, Repartition, Resize, Resume, Start, Suspend
 from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, WokeUp
@@ -93,7 +93,10 @@ def test_rolling_back_restores_what_was_at_the_mark(before: list[tuple[str, int]
     draft = engine.view.draft()
     touched: set[int] = set()
     play(draft, before, touched)
-    mark, known = draft.mark(), (snapshot(draft.capacity), list(draft.commands), [draft.placement(row) for row in range(6)])
+    mark, known = (
+        draft.mark(),
+        (snapshot(draft.capacity), list(draft.commands), [draft.placement(row) for row in range(6)]),
+    )
     play(draft, after, set(touched))
     draft.rollback(mark)
     assert (snapshot(draft.capacity), draft.commands, [draft.placement(row) for row in range(6)]) == known

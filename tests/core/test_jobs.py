@@ -6,10 +6,10 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-from builders import job
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import job
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, PLACED, WAITING, JobTable, Status
 from gpuwise.core.spec import JobSpec, Sharing
@@ -21,14 +21,16 @@ names = st.text("abc é-7", max_size=6)
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
     gpus = draw(st.integers(0, 64))
+    elastic = gpus > 0 and draw(st.booleans())
+    low, high = (draw(st.integers(0, gpus)), draw(st.integers(gpus, 128))) if elastic else (None, None)
     return JobSpec(
         id=draw(names),
         submit_s=draw(times),
         duration_s=draw(st.floats(1e-3, 1e6)),
         gpus=gpus,
-        min_gpus=draw(st.none() | st.integers(0, gpus)),
-        max_gpus=draw(st.none() | st.integers(gpus, 128)),
-        gpu_frac=1.0 if gpus > 1 else draw(st.integers(1, 1000)) / 1000,
+        min_gpus=low,
+        max_gpus=high,
+        gpu_frac=draw(st.integers(1, 1000)) / 1000 if gpus == 1 and not elastic else 1.0,
         gpu_memory_bytes=draw(times),
         gpu_types=tuple(draw(st.lists(names, max_size=3))),
         sharing=frozenset(draw(st.sets(st.sampled_from(Sharing), min_size=1))),
@@ -70,7 +72,11 @@ def test_an_unknown_utilization_comes_back_unknown():
 
 def test_columns_give_the_same_table_as_objects():
     known = {"gpu_util_frac": 0.5}
-    declared = [job("a", gpus=4, tenant="x", **known), job("b", gpu_frac=0.25, at=3.0, **known), job("c", max_gpus=8, **known)]
+    declared = [
+        job("a", gpus=4, tenant="x", **known),
+        job("b", gpu_frac=0.25, at=3.0, **known),
+        job("c", max_gpus=8, **known),
+    ]
     by_object, by_column = JobTable(), JobTable()
     by_object.declare(declared)
     listed = {field.name: [getattr(spec, field.name) for spec in declared] for field in fields(JobSpec)}
@@ -131,7 +137,8 @@ def test_an_id_is_used_once_and_a_refused_declaration_leaves_the_table_as_it_was
 def test_the_life_cycle_names_every_status_and_nothing_follows_an_end():
     assert LIFE_CYCLE.keys() == set(Status)
     assert all(not LIFE_CYCLE[status] for status in ENDED)
-    assert not (WAITING & PLACED or WAITING & ENDED or PLACED & ENDED)
+    assert not WAITING & PLACED
+    assert not (WAITING | PLACED) & ENDED
     reached = {Status.DECLARED}
     for _ in Status:
         reached |= {after for before in reached for after in LIFE_CYCLE[before]}

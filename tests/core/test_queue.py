@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from builders import job
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from builders import job
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.queue import WaitingQueue
 

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from builders import capacity_of, cluster, job, node
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import capacity_of, cluster, job, node
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
 
@@ -23,7 +23,10 @@ WRONG_JOBS = {
     "above its range": ({"gpus": 4, "max_gpus": 2}, "job 'x': gpus is 4; it must be between min_gpus and max_gpus"),
     "no share": ({"gpu_frac": 0.0}, "job 'x': gpu_frac is 0.0; it must be above 0 and at most 1"),
     "too large a share": ({"gpu_frac": 1.5}, "job 'x': gpu_frac is 1.5; it must be above 0 and at most 1"),
-    "share of a gang": ({"gpus": 2, "gpu_frac": 0.5}, "job 'x': gpu_frac is 0.5; it must be 1 for a job of several GPUs"),
+    "share of a gang": (
+        {"gpus": 2, "gpu_frac": 0.5},
+        "job 'x': gpu_frac is 0.5; it must be 1 unless the job asks for one GPU",
+    ),
     "no steps": ({"steps": 0.0}, "job 'x': steps is 0.0; it must be above 0"),
     "deadline unknown": ({"deadline_s": math.nan}, "job 'x': deadline_s is nan; it must be a time, or inf for none"),
     "no sharing": ({"sharing": frozenset()}, "job 'x': sharing is frozenset(); it must be at least one mode"),
@@ -132,7 +135,9 @@ def test_a_node_of_more_than_64_gpus_is_refused():
         ClusterSpec.parse("1x72:GB200")
 
 
-groups = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 64), st.sampled_from(["V100", "T4", "A100-40GB"])), min_size=1)
+groups = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(1, 64), st.sampled_from(["V100", "T4", "A100-40GB"])), min_size=1
+)
 
 
 @given(groups)

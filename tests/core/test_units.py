@@ -33,7 +33,9 @@ def test_a_duration_is_read(text: str, seconds: float):
 
 @pytest.mark.parametrize("text", ["", "soon", "1w", "-5", "1:2:3:4", "1,5h", "h", "1e3s", "1:234", "inf"])
 def test_what_is_not_a_duration_is_shown_with_what_to_write(text: str):
-    with pytest.raises(GpuwiseError, match="is not a duration; write seconds, or a number with ms, s, m, h or d, or h:mm:ss"):
+    with pytest.raises(
+        GpuwiseError, match="is not a duration; write seconds, or a number with ms, s, m, h or d, or h:mm:ss"
+    ):
         parse_duration_s(text)
 
 
@@ -99,7 +101,14 @@ def test_a_duration_is_shown_to_within_one_of_its_smaller_unit(seconds: float):
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (512 * 2**20, "512 MiB"), (15.8 * 2**30, "15.8 GiB"), (2**41, "2 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (512 * 2**20, "512 MiB"),
+        (15.8 * 2**30, "15.8 GiB"),
+        (2**41, "2 TiB"),
+    ],
 )
 def test_a_size_is_shown_in_its_largest_unit(size: float, text: str):
     assert format_bytes(size) == text

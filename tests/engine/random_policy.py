@@ -78,7 +78,8 @@ class _Hand:
         )  # fmt: skip
 
     def _job(self, *statuses: Status) -> int | None:
-        jobs = [job for job in range(len(self.view.jobs)) if self.view.status(job) in statuses and job not in self.touched]
+        known = (job for job in range(len(self.view.jobs)) if job not in self.touched)
+        jobs = [job for job in known if self.view.status(job) in statuses]
         return self.dice.one_of(jobs) if jobs else None
 
     def start(self) -> None:
@@ -152,7 +153,8 @@ class _Hand:
     def provision(self) -> None:
         if self.policy.new_nodes < 3:
             self.policy.new_nodes += 1
-            spec = NodeSpec(name=f"p{self.policy.new_nodes}", gpu_type="A100", gpus=2, gpu_memory_bytes=40 * GIB, speed=2.0)
+            name = f"p{self.policy.new_nodes}"
+            spec = NodeSpec(name=name, gpu_type="A100", gpus=2, gpu_memory_bytes=40 * GIB, speed=2.0)
             self.draft.commands.append(Provision(spec))
 
     def release(self) -> None:

@@ -9,8 +9,8 @@ import sys
 from heapq import heappop, heappush
 
 import pytest
-from builders import cluster, run, started
 
+from builders import cluster, run, started
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.policies.registry import policies
 from gpuwise.sim.traces import philly_like
@@ -95,7 +95,7 @@ def first_fit(free: list[int], size: int, gpus: int) -> list[tuple[int, int]] | 
     return taken
 
 
-@pytest.mark.parametrize("load", [0.6, 1.5])
+@pytest.mark.parametrize("load", [1.5, 4.0])
 def test_fifo_starts_every_job_when_a_plain_loop_does(load: float):
     spec = cluster("16x8:P100")
     trace = philly_like(1500, load=load, gpus=spec.gpus, seed=11)
@@ -104,3 +104,4 @@ def test_fifo_starts_every_job_when_a_plain_loop_does(load: float):
     assert found == expected
     waited = [name for name, at_s in trace.jobs.select("id", "submit_s").iter_rows() if found[name] > at_s]
     assert len(waited) > 20, "the trace must queue for the comparison to say anything"
+    assert trace.jobs["gpus"].max() > 8, "and have gangs that no node holds"

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from builders import Scripted, cluster, engine_with, job, node, on, run, stays
 from test_life_cycle import happen
 
+from builders import Scripted, cluster, engine_with, job, node, on, run, stays
 from gpuwise.core.commands import Grant, Migrate, Placement, Release, Resize, Resume, Start, Suspend, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
@@ -74,7 +74,7 @@ def test_progress_is_reported_by_jobs_that_run():
 
 @pytest.mark.parametrize("round_s", [0.0, -1.0, math.inf, math.nan])
 def test_a_round_has_a_length(round_s: float):
-    with pytest.raises(GpuwiseError, match="a round of .* s; it must be above 0"):
+    with pytest.raises(GpuwiseError, match=r"a round of .* s; it must be above 0"):
         Engine(cluster("1x1:V100"), Scripted(), placer=first_fit, round_s=round_s)
 
 

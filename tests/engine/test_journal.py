@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from audit import check_equal
-from builders import HALVES, cluster, engine_with, job, mig, node, on, run
 from test_life_cycle import happen
 
+from builders import HALVES, cluster, engine_with, job, mig, node, on, run
 from gpuwise.core.commands import Provision, Release, Repartition, Start
 from gpuwise.core.events import JobFailed, JobStarted, NodeAdded, WokeUp
 from gpuwise.core.spec import Sharing

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from audit import check_equal, check_jobs, picture
-from builders import Scripted, cluster, engine_with, job, on
 
+from builders import Scripted, cluster, engine_with, job, on
 from gpuwise.core.commands import Command, Migrate, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (

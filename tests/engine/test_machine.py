@@ -37,10 +37,11 @@ from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
 
+FAST = {"gpu_type": "A100", "gpu_memory_bytes": 40 * GIB, "speed": 2.0}
 CLUSTER = ClusterSpec(
     (
-        NodeSpec(name="a0", gpu_type="A100", gpus=2, cpus=16, memory_bytes=64 * GIB, gpu_memory_bytes=40 * GIB, speed=2.0),
-        NodeSpec(name="a1", gpu_type="A100", gpus=2, cpus=8, memory_bytes=64 * GIB, gpu_memory_bytes=40 * GIB, speed=2.0),
+        NodeSpec(name="a0", gpus=2, cpus=16, memory_bytes=64 * GIB, **FAST),
+        NodeSpec(name="a1", gpus=2, cpus=8, memory_bytes=64 * GIB, **FAST),
         NodeSpec(name="t0", gpu_type="T4", gpus=4, gpu_memory_bytes=16 * GIB),
     )
 )
@@ -51,10 +52,12 @@ numbers = st.integers(0, 10_000)
 scripts = st.lists(numbers, min_size=8, max_size=40)
 pauses = st.sampled_from([0.0, 0.0, 0.25, 1.0, 7.5])
 
-sharings = st.one_of(
-    st.just(frozenset(Sharing)),
-    st.sampled_from([frozenset((mode,)) for mode in (Sharing.TIME_SLICE, Sharing.SHARED, Sharing.MIG)]),
-)
+ALL, ALONE = frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))
+MODES = {
+    "gang": [ALL, ALONE],
+    "elastic": [ALL, ALONE],
+    "fraction": [ALL, *(frozenset((mode, Sharing.MIG)) for mode in (Sharing.TIME_SLICE, Sharing.SHARED))],
+}
 
 
 @st.composite
@@ -66,10 +69,6 @@ def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
     if kind == "elastic":
         more = {"min_gpus": draw(st.integers(1, gpus)), "max_gpus": draw(st.integers(gpus, 6))}
     fraction = draw(st.sampled_from([0.1, 0.143, 0.25, 0.5, 0.7])) if kind == "fraction" else 1.0
-    # A job that asks for whole GPUs may hold them alone; a fraction is open to sharing, as the placements expect.
-    modes = draw(sharings) if kind == "fraction" else draw(st.sampled_from([frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))]))
-    if kind == "fraction" and modes == {Sharing.MIG}:
-        modes = frozenset((Sharing.MIG, Sharing.TIME_SLICE))
     return JobSpec(
         id=id,
         submit_s=at_s,
@@ -77,7 +76,7 @@ def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
         steps=draw(st.sampled_from([None, 640.0])),
         gpus=gpus,
         gpu_frac=fraction,
-        sharing=modes,
+        sharing=draw(st.sampled_from(MODES[kind])),
         gpu_memory_bytes=draw(st.sampled_from([0.0, 4 * GIB, 15 * GIB, 30 * GIB])),
         gpu_types=draw(st.sampled_from([(), (), ("A100",), ("T4", "A100")])),
         cpus=draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 0.1])),
@@ -262,7 +261,8 @@ class EngineMachine(RuleBasedStateMachine):
     def add_node(self, gpus: int, pause_s: float) -> None:
         self._pass(pause_s)
         name = f"new{len(self.state.nodes)}"
-        self._tell(NodeAdded(self.now_s, NodeSpec(name=name, gpu_type="L4", gpus=gpus, gpu_memory_bytes=24 * GIB, cpus=4)))
+        spec = NodeSpec(name=name, gpu_type="L4", gpus=gpus, gpu_memory_bytes=24 * GIB, cpus=4)
+        self._tell(NodeAdded(self.now_s, spec))
 
     # -- what must hold ------------------------------------------------------------------------------------------
 

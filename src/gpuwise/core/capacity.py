@@ -184,6 +184,12 @@ class Capacity:
             self._move_host(placement, shape, 1.0)
 
     def _take_whole(self, grants: tuple[Grant, ...]) -> None:
+        if len(grants) == 1:
+            node, devices, _ = grants[0]
+            idle = self.idle[node]
+            if devices & idle == devices and self.up[node]:
+                self._set_idle(node, idle ^ devices)
+                return
         for node, devices, _ in grants:
             if devices & ~self.idle[node] or not self.up[node]:
                 raise OverAllocationError(f"node {self.nodes.names[node]}: devices {devices:#x} are not all idle")

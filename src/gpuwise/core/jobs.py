@@ -158,6 +158,8 @@ class JobTable(Table):
         self.ids: list[str] = []
         self.row_of: dict[str, int] = {}
         self.shapes: list[Shape] = []
+        self.shape_by_row: list[Shape] = []
+        """What each job asks for; a list, since the path of every event reads it."""
         self.tenants: list[str] = []
         self.models: list[str] = []
         self._shape_ids: dict[tuple[Any, ...], int] = {}
@@ -166,7 +168,7 @@ class JobTable(Table):
 
     def shape_of(self, row: int) -> Shape:
         """What job ``row`` asks for."""
-        return self.shapes[self.shape.item(row)]
+        return self.shape_by_row[row]
 
     def declare(self, specs: Iterable[JobSpec]) -> range:
         """Adds jobs one by one and returns their rows."""
@@ -191,8 +193,10 @@ class JobTable(Table):
         )  # fmt: skip
         durations = np.asarray(given["duration_s"], dtype="f8")
         steps = np.asarray([math.nan if s is None else s for s in given.get("steps", [None] * count)], dtype="f8")
+        codes = [self._shape_id(key) for key in asked]
+        self.shape_by_row += [self.shapes[code] for code in codes]
         columns: dict[str, Array] = {
-            "shape": np.fromiter((self._shape_id(key) for key in asked), dtype="i4", count=count),
+            "shape": np.asarray(codes, dtype="i4"),
             "duration_s": durations,
             "steps": np.where(np.isnan(steps), durations, steps),
             "tenant": _codes(of["tenant"], self.tenants, self._tenant_ids),

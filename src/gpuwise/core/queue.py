@@ -42,7 +42,7 @@ class WaitingQueue:
         """Lines a job up."""
         entry = (self.key(job), job)
         self._entry[job] = entry
-        shape = self._jobs.shape.item(job)
+        shape = self._jobs.shape_by_row[job].id
         lane = self.lanes.get(shape)
         if lane is None:
             self.lanes[shape] = [entry]
@@ -54,7 +54,7 @@ class WaitingQueue:
     def remove(self, job: int) -> None:
         """Takes a job out of the line."""
         entry = self._entry.pop(job)
-        shape = self._jobs.shape.item(job)
+        shape = self._jobs.shape_by_row[job].id
         lane = self.lanes[shape]
         if len(lane) == 1:
             del self.lanes[shape]
@@ -89,6 +89,13 @@ class WaitingQueue:
 
     def walk(self, closed: set[int]) -> Iterator[int]:
         """Waiting jobs in order, leaving out lanes whose shape is, or on the way becomes, a member of ``closed``."""
+        if len(self.lanes) == 1:
+            for shape, lane in self.lanes.items():
+                for _, job in lane:
+                    if shape in closed:
+                        return
+                    yield job
+            return
         heads = [(lane[0], shape, 0, lane) for shape, lane in self.lanes.items() if shape not in closed]
         heapify(heads)
         while heads:

@@ -97,7 +97,7 @@ class DeclaredRates:
             rate *= speeds[0]
         else:
             rate *= min([speeds[nodes.type_of[grant.node]] for grant in placement.grants])
-        shape = table.shape_of(job)
+        shape = table.shape_by_row[job]
         if placement.sharing is Sharing.EXCLUSIVE:
             gpus = placement.gpus
             return rate if gpus == shape.gpus else rate * gpus / shape.gpus

@@ -72,7 +72,7 @@ class ClusterView:
 
     def shape(self, job: int) -> Shape:
         """What a job asks for."""
-        return self._state.jobs.shape_of(job)
+        return self._state.jobs.shape_by_row[job]
 
     def job_id(self, job: int) -> str:
         """The id its user knows a job by."""
@@ -161,18 +161,18 @@ class Draft:
 
     def find(self, job: int, gpus: int | None = None) -> Placement | None:
         """Room for a job, or none."""
-        shape = self._state.jobs.shape_of(job)
+        shape = self._state.jobs.shape_by_row[job]
         return self._placer(self.capacity, shape, shape.gpus if gpus is None else gpus)
 
     def find_in(self, capacity: Capacity, job: int) -> Placement | None:
         """Room for a job in a capacity other than the draft's own."""
-        shape = self._state.jobs.shape_of(job)
+        shape = self._state.jobs.shape_by_row[job]
         return self._placer(capacity, shape, shape.gpus)
 
     def start(self, job: int, placement: Placement | None = None) -> bool:
         """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
         state = self._state
-        shape = state.jobs.shape_of(job)
+        shape = state.jobs.shape_by_row[job]
         if placement is None:
             if shape.id in self.closed:
                 return False
@@ -193,7 +193,7 @@ class Draft:
         """Takes a job's GPUs away."""
         held = self.placement(job)
         assert held is not None, f"job {job} holds no GPUs"
-        self._scratch().give(held, self._state.jobs.shape_of(job))
+        self._scratch().give(held, self._state.jobs.shape_by_row[job])
         self._placed[job] = None
         self.commands.append(Suspend(job))
         self.closed.clear()
@@ -202,7 +202,7 @@ class Draft:
         """Takes a suspension back, if nobody was given the GPUs meanwhile."""
         held = self._state.placed[job]
         try:
-            self._scratch().take(held, self._state.jobs.shape_of(job))
+            self._scratch().take(held, self._state.jobs.shape_by_row[job])
         except OverAllocationError:
             return False
         self.commands.remove(Suspend(job))
@@ -213,7 +213,7 @@ class Draft:
         """Moves a job to another placement: a resize if the number of GPUs differs, else a migration."""
         held = self.placement(job)
         assert held is not None, f"job {job} holds no GPUs"
-        shape = self._state.jobs.shape_of(job)
+        shape = self._state.jobs.shape_by_row[job]
         scratch = self._scratch()
         scratch.give(held, shape)
         try:
@@ -254,7 +254,7 @@ class Draft:
         while len(self.commands) > mark:
             command = self.commands.pop()
             assert isinstance(command, (Start, Resume, Suspend)), "moves and partitions cannot be rolled back"
-            shape = jobs.shape_of(command.job)
+            shape = jobs.shape_by_row[command.job]
             if isinstance(command, Suspend):
                 held = self._state.placed[command.job]
                 scratch.take(held, shape)

@@ -158,7 +158,7 @@ class Engine:
 
     def _check_placement(self, job: int, placement: Placement) -> None:
         state = self.state
-        shape = state.jobs.shape_of(job)
+        shape = state.jobs.shape_by_row[job]
         types, type_of = state.capacity.types_for(shape), state.nodes.type_of
         for grant in placement.grants:
             if type_of[grant.node] not in types:

@@ -62,7 +62,7 @@ def _become(state: ClusterState, job: int, status: int) -> None:
 
 def _place(state: ClusterState, job: int, placement: Placement) -> None:
     jobs = state.jobs
-    state.capacity.take(placement, jobs.shape_of(job))
+    state.capacity.take(placement, jobs.shape_by_row[job])
     state.placed[job] = placement
     jobs.placed_s[job] = state.now_s
     jobs.placements[job] += 1
@@ -76,7 +76,7 @@ def _leave(state: ClusterState, job: int) -> None:
     if placement is None:
         return
     jobs = state.jobs
-    state.capacity.give(placement, jobs.shape_of(job))
+    state.capacity.give(placement, jobs.shape_by_row[job])
     placed_s = jobs.placed_s.item(job)
     held_s = state.now_s - placed_s
     held_gpu_s = held_s * jobs.held_gpus.item(job)

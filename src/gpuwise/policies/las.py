@@ -37,7 +37,7 @@ class LeastAttainedService:
         """The queue of a job that begins to wait, and its place in it."""
         attained = view.attained_gpu_s(job)
         queue = bisect_right(self.thresholds_gpu_s, attained + 1e-6)
-        if attained > 0 and not self._just_dropped(view, job, attained, queue):
+        if attained > 0 and not self._just_dropped(attained, queue):
             head = view.waiting.first_key(queue * QUEUE)
             if head < (queue + 1) * QUEUE:
                 return head - 1e-3
@@ -59,9 +59,11 @@ class LeastAttainedService:
             return NOTHING
         draft = view.draft()
         start_or_preempt(draft, self)
-        return draft.seal(wake_at=self._next_drop_s(view, draft), reasons=outranked(draft))
+        someone_waits = len(view.waiting) > len(draft.started())
+        wake_at = self._next_drop_s(view, draft) if someone_waits else None
+        return draft.seal(wake_at=wake_at, reasons=outranked(draft))
 
-    def _just_dropped(self, view: ClusterView, job: int, attained: float, queue: int) -> bool:
+    def _just_dropped(self, attained: float, queue: int) -> bool:
         return queue > 0 and attained - self.thresholds_gpu_s[queue - 1] < 1e-3
 
     def _next_drop_s(self, view: ClusterView, draft: Draft) -> float | None:

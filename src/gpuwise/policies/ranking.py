@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from gpuwise.core.commands import Explain, Placement, Reason, Why
+from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
+from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
 
 
@@ -55,9 +55,7 @@ class Victims:
         ranks = ranking.ranks(draft.view, holders)
         self._worst = float(ranks.max(initial=-np.inf))
         self._unsorted = (holders, ranks)
-        self._jobs: list[int] = []
-        self._ranks: list[float] = []
-        self._gpus: list[float] = []
+        self._line: list[tuple[float, int, tuple[Grant, ...]]] = []
         self._gone: set[int] = set()
 
     def make_room(self, job: int) -> bool:
@@ -66,23 +64,25 @@ class Victims:
         rank = draft.view.waiting.key_of(job) + MARGIN
         if self._worst <= rank:
             return False
-        if not self._jobs:
+        if not self._line:
             self._sort()
-        if not self._enough(job, rank):
-            return False
+        shape = draft.view.shape(job)
+        on_one_node = shape.whole and not shape.needs_host and self._sharing_is_plain()
+        chosen = self._on_one_node(shape, rank) if on_one_node and self._fits_one_node(shape) else self._below(rank)
+        return bool(chosen) and self._replace(chosen, job)
+
+    def _replace(self, victims: list[int], job: int) -> bool:
+        """Suspends victims one by one until a job fits, and gives back what turns out not to be needed."""
+        draft = self._draft
         mark = draft.mark()
-        taken: list[int] = []
-        for victim, victim_rank in zip(self._jobs, self._ranks, strict=True):
-            if victim_rank <= rank:
-                break
-            if victim in self._gone:
-                continue
+        for number, victim in enumerate(victims, start=1):
             draft.suspend(victim)
-            taken.append(victim)
             if draft.start(job):
+                taken = victims[:number]
+                # Best rank first.
+                kept = [victim for victim in reversed(taken[:-1]) if draft.keep(victim)]
                 self._gone.update(taken)
-                # Give back what was taken on the way and turned out not to be needed, best rank first.
-                self._gone.difference_update([victim for victim in reversed(taken[:-1]) if draft.keep(victim)])
+                self._gone.difference_update(kept)
                 return True
         draft.rollback(mark)
         draft.closed.add(draft.view.shape(job).id)
@@ -92,21 +92,41 @@ class Victims:
         """Worst rank first; among equals the last submitted."""
         holders, ranks = self._unsorted
         order = np.lexsort((-holders, -ranks))
-        self._jobs = holders[order].tolist()
-        self._ranks = ranks[order].tolist()
-        self._gpus = self._draft.view.jobs.held_gpus[holders[order]].tolist()
+        placed = self._draft.view.placed
+        jobs: list[int] = holders[order].tolist()
+        self._line = [(rank, job, placed[job].grants) for rank, job in zip(ranks[order].tolist(), jobs, strict=True)]
 
-    def _enough(self, job: int, rank: float) -> bool:
-        """Whether the GPUs of the lower-ranked and the idle ones are as many as a job asks for."""
-        capacity, shape = self._draft.capacity, self._draft.view.shape(job)
-        needed = shape.gpus * shape.milli / WHOLE_GPU_MILLI
-        needed -= sum([capacity.idle_total[gpu_type] for gpu_type in capacity.types_for(shape)])
-        for victim, victim_rank, gpus in zip(self._jobs, self._ranks, self._gpus, strict=True):
-            if needed <= 0 or victim_rank <= rank:
+    def _below(self, rank: float) -> list[int]:
+        """Everybody who ranks below, worst first."""
+        return [job for victim_rank, job, _ in self._line if victim_rank > rank and job not in self._gone]
+
+    def _on_one_node(self, shape: Shape, rank: float) -> list[int]:
+        """The victims on the first node where, taking from the worst up, enough GPUs come free; none if there is none."""
+        capacity = self._draft.capacity
+        types, type_of, idle, gone = capacity.types_for(shape), capacity.nodes.type_of, capacity.idle, self._gone
+        room: dict[int, int] = {}
+        on: dict[int, list[int]] = {}
+        for victim_rank, job, grants in self._line:
+            if victim_rank <= rank:
                 break
-            if victim not in self._gone:
-                needed -= gpus
-        return needed <= 0
+            if job in gone:
+                continue
+            for node, devices, _ in grants:
+                count = room.get(node)
+                count = (idle[node].bit_count() if count is None else count) + devices.bit_count()
+                room[node] = count
+                on.setdefault(node, []).append(job)
+                if count >= shape.gpus and type_of[node] in types:
+                    return on[node]
+        return []
+
+    def _fits_one_node(self, shape: Shape) -> bool:
+        by_idle = self._draft.capacity.by_idle
+        return all(shape.gpus < len(by_idle[gpu_type]) for gpu_type in self._draft.capacity.types_for(shape))
+
+    def _sharing_is_plain(self) -> bool:
+        """Whether every device is held whole, so that a job that leaves makes all of its devices idle."""
+        return not self._draft.capacity.open_sharing.any() and not self._draft.capacity.layouts
 
 
 def repack(draft: Draft, ranking: Ranking) -> None:

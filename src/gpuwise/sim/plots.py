@@ -167,9 +167,11 @@ def _draw_bars(axes: Axes, run: Course, drawn: Bars) -> None:
     top, bottom = drawn.top, drawn.top + drawn.height
     corners = np.stack((left, top, right, top, right, bottom, left, bottom), axis=1).reshape(-1, 4, 2)
     colours = [COLOURS[job % len(COLOURS)] for job in run.job[drawn.stay].tolist()]
-    # A thin edge in the bar's own colour keeps short stays visible; thousands of shapes are a picture within an SVG.
+    # Where bars are few a white edge tells them apart; where they are many one in their own colour keeps short stays
+    # visible. Thousands of shapes are a picture within an SVG.
+    edges = "white" if len(drawn) <= 800 else colours
     shapes = PolyCollection(
-        list(corners), facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=len(drawn) > 2000
+        list(corners), facecolors=colours, edgecolors=edges, linewidths=0.3, rasterized=len(drawn) > 2000
     )
     axes.add_collection(shapes)
 

@@ -131,9 +131,11 @@ def line(number: int, path: str, kind: str = "") -> str:
 
 def rectangles(left: Array, top: Array, width: Array, height: Array, group: Array, prefix: str) -> str:
     """Rectangles, measured from 0 to 1, as one path for each group; ``prefix`` and the group make the class."""
-    units = [np.rint(values * CANVAS).astype("i8") for values in (left, top, width, height)]
+    # Edges are rounded, not widths: neighbours then meet without a seam.
+    x0, y0, x1, y1 = (np.rint(edge * CANVAS).astype("i8") for edge in (left, top, left + width, top + height))
+    sizes = (x0, y0, x1 - x0, y1 - y0, group)
     paths: dict[int, list[str]] = {}
-    for x, y, w, h, number in zip(*(values.tolist() for values in units), group.tolist(), strict=True):
+    for x, y, w, h, number in zip(*(values.tolist() for values in sizes), strict=True):
         paths.setdefault(number, []).append(f"M{x} {y}h{w}v{h}h-{w}z")
     return "".join(f'<path class="{prefix}{number}" d="{"".join(paths[number])}"/>' for number in sorted(paths))
 

@@ -61,8 +61,8 @@ FIGURES = (
     Figure("makespan", "makespan_s", format_duration, "from the first submission to the last end"),
     Figure("GPUs used", "gpu_util_frac", _percent, "GPU time in which steps were made", True, is_part=True),
     Figure("GPUs held", "gpu_alloc_frac", _percent, "GPU time that jobs held", True, is_part=True),
-    Figure("preemptions", "preemptions", _count, "times a running job was suspended"),
-    Figure("migrations", "migrations", _count, "times a running job was moved"),
+    Figure("preemp\u00adtions", "preemptions", _count, "times a running job was suspended"),
+    Figure("migra\u00adtions", "migrations", _count, "times a running job was moved"),
     Figure("deadline misses", "deadline_misses", _count, "jobs that ended after their deadline"),
     Figure("cost", "cost_usd", _usd, "the whole cluster for the makespan, in US dollars"),
     Figure("decision p50", "decide_p50_s", brief_time, "half of the policy's decisions were faster", measured=True),
@@ -114,7 +114,8 @@ def difference(value: float, base: float | None, *, is_part: bool = False) -> st
     sign, unit = "+" if change > 0 else "−", "pt" if is_part else "%"
     if change >= 900 and not is_part:
         return f"×{value / base:,.0f}"
-    return f"{sign}{abs(change):.1f} {unit}" if is_part or abs(change) < 10 else f"{sign}{abs(change):.0f} {unit}"
+    digits = 1 if is_part or abs(change) < 10 or change < -99 else 0
+    return f"{sign}{abs(change):.{digits}f} {unit}"
 
 
 def by_size(runs: Sequence[Course]) -> str:

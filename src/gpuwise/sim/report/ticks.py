@@ -52,7 +52,7 @@ def _thousands(value: float) -> str:
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k"
 
 
-def duration_ticks(span_s: float, most: int = 8) -> list[Tick]:
+def duration_ticks(span_s: float, most: int = 10) -> list[Tick]:
     """Round durations from 0 up to ``span_s``: every 15 minutes, every 6 hours, every 20 days."""
     step = _duration_step(span_s, most)
     count = math.floor(span_s / step + 1e-9)
