@@ -21,6 +21,13 @@ LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
 )
 
 
+MOVES = (
+    "start", "start", "start", "suspend", "move", "move", "rearrange", "repartition", "try_and_take_back", "keep",
+    "provision", "release",
+)  # fmt: skip
+START, REPARTITION = MOVES.index("start"), MOVES.index("repartition")
+
+
 class Dice:
     """Numbers drawn elsewhere, read one after the other; when they are used up, always the first choice."""
 
@@ -72,10 +79,7 @@ class _Hand:
         self.policy = policy
         self.dice = policy.dice
         self.touched: set[int] = set()
-        self.moves = (
-            self.start, self.start, self.start, self.suspend, self.move, self.move, self.rearrange, self.repartition,
-            self.try_and_take_back, self.keep, self.provision, self.release,
-        )  # fmt: skip
+        self.moves = [getattr(self, name) for name in MOVES]
 
     def _job(self, *statuses: Status) -> int | None:
         known = (job for job in range(len(self.view.jobs)) if job not in self.touched)
@@ -108,7 +112,7 @@ class _Hand:
 
     def move(self) -> None:
         """A migration, or a resize where the job is elastic."""
-        job = self._job(Status.RUNNING)
+        job = self._job(Status.STARTING, Status.RUNNING)
         if job is None:
             return
         placement = self._placement(self.draft.capacity, self.view.shape(job))
@@ -117,7 +121,7 @@ class _Hand:
 
     def rearrange(self) -> None:
         """Up to three jobs change places with each other, or go elsewhere, with as many GPUs as before."""
-        jobs = [job for job in self.view.placed if self.view.status(job) is Status.RUNNING and job not in self.touched]
+        jobs = [job for job in self.view.placed if job not in self.touched]
         chosen = self.dice.some_of(jobs, 1 + self.dice.below(3))
         trial = self.draft.capacity.fork()
         for job in chosen:
@@ -183,6 +187,8 @@ class _Hand:
     def _placement(self, capacity: Capacity, shape: Shape, gpus: int | None = None) -> Placement | None:
         """Any placement that the job allows; whether there is room for it the draft will say."""
         sharing = self.dice.one_of(sorted(shape.sharing))
+        if Sharing.MIG in shape.sharing and any(capacity.free_slices.values()) and self.dice.below(2):
+            sharing = Sharing.MIG
         if gpus is None:
             gpus = shape.min_gpus + self.dice.below(shape.max_gpus - shape.min_gpus + 1)
         types = capacity.types_for(shape)

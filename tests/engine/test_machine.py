@@ -13,7 +13,7 @@ from audit import check_capacity, check_equal, check_jobs, check_neighbours
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from random_policy import Dice, RandomPolicy
+from random_policy import REPARTITION, START, Dice, RandomPolicy
 
 from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
@@ -98,15 +98,19 @@ class EngineMachine(RuleBasedStateMachine):
         self.joining: list[NodeSpec] = []
         self.lost: list[int] = []
         self.held_gpu_s = 0.0
+        self.loading_gpu_s = 0.0
         self.work: dict[int, float] = {}
         self.may_lose: set[int] = set()
         self.submit(data, 0.0, 6)
+        self.decide([REPARTITION, 0, 0], 0.0)
 
     # -- driving -------------------------------------------------------------------------------------------------
 
     def _pass(self, pause_s: float) -> None:
         held = sum(placement.gpus * placement.milli / 1000 for placement in self.state.placed.values())
         self.held_gpu_s += held * pause_s
+        loading = (self.state.placed[job] for job in self._in(Status.STARTING))
+        self.loading_gpu_s += sum(placement.gpus * placement.milli / 1000 for placement in loading) * pause_s
         self.now_s += pause_s
 
     def _tell(self, *events: Event) -> None:
@@ -134,6 +138,11 @@ class EngineMachine(RuleBasedStateMachine):
         if self.state.status(job) is Status.RUNNING:
             done += jobs.rate.item(job) * (self.now_s - jobs.since_s.item(job))
         return min(done, jobs.steps.item(job))
+
+    def _kept(self, job: int, newer: float) -> float:
+        """The steps that survive: those last saved, and some since if there is a newer checkpoint."""
+        saved = self.state.jobs.saved_steps.item(job)
+        return saved + newer * (self.state.jobs.steps_done.item(job) - saved)
 
     # -- users ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(numbers=scripts, pause_s=pauses)
     def start_jobs(self, numbers: list[int], pause_s: float) -> None:
         """The policy starts whatever it can, and the executor obeys at once."""
-        self.decide([each for number in numbers for each in (0, number)], pause_s)
+        self.decide([each for number in numbers for each in (START, number)], pause_s)
         self._tell(*(JobStarted(self.now_s, job) for job in self._in(Status.STARTING)))
 
     @precondition(lambda self: len(self._in(Status.RUNNING)) > 1)
@@ -216,11 +225,11 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.state.jobs.steps_done.item(job) == self.state.jobs.steps.item(job)
 
     @precondition(lambda self: len(self._in(*PLACED, Status.SUSPENDING)) > 2)
-    @rule(number=numbers, retry=st.booleans(), pause_s=pauses)
-    def report_failed(self, number: int, retry: bool, pause_s: float) -> None:
+    @rule(number=numbers, retry=st.booleans(), newer=st.sampled_from([0.0, 0.5]), pause_s=pauses)
+    def report_failed(self, number: int, retry: bool, newer: float, pause_s: float) -> None:
         self._pass(pause_s)
         job = Dice([number]).one_of(self._in(*PLACED, Status.SUSPENDING))
-        kept = self.state.jobs.saved_steps.item(job)
+        kept = self._kept(job, newer)
         self.may_lose.add(job)
         self._tell(JobFailed(self.now_s, job, kept, "out of memory", retry))
         assert self.state.status(job) is (Status.PENDING if retry else Status.FAILED)
@@ -228,16 +237,16 @@ class EngineMachine(RuleBasedStateMachine):
     # -- the machine room ----------------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.lost)
-    @rule(number=numbers, told=st.booleans(), pause_s=pauses)
-    def lose_node(self, number: int, told: bool, pause_s: float) -> None:
+    @rule(number=numbers, newer=st.sampled_from([None, 0.0, 0.5]), pause_s=pauses)
+    def lose_node(self, number: int, newer: float | None, pause_s: float) -> None:
         """Its jobs are back in the queue; without word of what they kept, with what they last saved."""
         self._pass(pause_s)
         node = Dice([number]).one_of([node for node in range(len(self.state.nodes)) if node not in self.lost])
         hit = [job for job, placement in self.state.placed.items() if node in placement.nodes]
-        kept = {job: self.state.jobs.saved_steps.item(job) for job in hit}
+        kept = {job: self._kept(job, newer or 0.0) for job in hit}
         self.may_lose.update(hit)
         self.lost.append(node)
-        self._tell(NodeLost(self.now_s, node, tuple(kept.items()) if told else ()))
+        self._tell(NodeLost(self.now_s, node, tuple(kept.items()) if newer is not None else ()))
         for job in hit:
             assert self.state.status(job) is Status.PENDING
             assert self.state.jobs.steps_done.item(job) == kept[job]
@@ -283,6 +292,14 @@ class EngineMachine(RuleBasedStateMachine):
         view = self.engine.view
         attained = sum(view.attained_gpu_s(job) for job in range(len(self.state.jobs)))
         assert attained == pytest.approx(self.held_gpu_s, rel=1e-9, abs=1e-6)
+
+    @invariant()
+    def gpu_time_without_a_step_is_counted_as_overhead(self) -> None:
+        jobs = self.state.jobs
+        counted = sum(jobs.overhead_gpu_s.item(job) for job in range(len(jobs)))
+        for job in self._in(Status.STARTING):
+            counted += self.engine.view.attained_gpu_s(job) - jobs.attained_gpu_s.item(job)
+        assert counted == pytest.approx(self.loading_gpu_s, rel=1e-9, abs=1e-6)
 
     @invariant()
     def work_is_lost_only_by_failures_and_then_back_to_what_was_saved(self) -> None:

@@ -108,15 +108,23 @@ class ClusterView:
         attained: Array = jobs.attained_gpu_s[holders] + (self.now_s - jobs.placed_s[holders]) * jobs.held_gpus[holders]
         return attained
 
-    def remaining_of(self, holders: Array) -> Array:
-        """Believed time still needed, of many jobs that hold GPUs."""
+    def work_left_s(self, job: int) -> float:
+        """Time a job would still need alone on what it asks for; the same measure for those who wait and those who run."""
         jobs = self.jobs
-        steps, rate = jobs.steps[holders], jobs.rate[holders]
+        left = jobs.steps.item(job) - jobs.steps_done.item(job)
+        if jobs.status.item(job) == Status.RUNNING:
+            left = max(0.0, left - jobs.rate.item(job) * (self.now_s - jobs.since_s.item(job)))
+        return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
+
+    def work_left_of(self, holders: Array) -> Array:
+        """`work_left_s` of many jobs that hold GPUs."""
+        jobs = self.jobs
+        steps = jobs.steps[holders]
         left = steps - jobs.steps_done[holders]
-        running = (jobs.status[holders] == Status.RUNNING) & (rate > 0)
-        at_rate = left / np.where(running, rate, 1.0) - (self.now_s - jobs.since_s[holders])
-        remaining: Array = np.where(running, at_rate.clip(min=0.0), left * jobs.duration_s[holders] / steps)
-        return remaining
+        running = jobs.status[holders] == Status.RUNNING
+        left -= np.where(running, jobs.rate[holders] * (self.now_s - jobs.since_s[holders]), 0.0)
+        seconds: Array = left.clip(min=0.0) * jobs.duration_s[holders] / steps
+        return seconds
 
     def draft(self, placer: Placer | None = None) -> Draft:
         """A scratch copy to try placements on."""

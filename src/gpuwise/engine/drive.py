@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
+
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.protocols import Executor
 from gpuwise.engine.engine import Engine
 
 IDLE_WAKEUPS = 10_000
 """So many wake-ups in a row with nothing running and nothing decided mean that nothing ever will be."""
+TURNS_AT_ONCE = 100_000
+"""So many turns at one instant mean that a policy takes back for ever what it has just decided."""
 
 
 class StalledError(GpuwiseError):
-    """Jobs wait, nothing runs, and the policy starts none of them."""
+    """A run that does not come forward: nothing is decided, or the same again and again."""
 
 
 def drive(engine: Engine, executor: Executor) -> None:
     """Runs until no job is left and nothing more can happen."""
     wait, apply, step = executor.wait, executor.apply, engine.step
-    idle = 0
+    idle = turns = 0
+    last_s = -math.inf
     while (batch := wait(engine.wake_at)) is not None:
         now_s, events = batch
+        if now_s > last_s:
+            last_s, turns = now_s, 0
+        else:
+            turns += 1
+            if turns > TURNS_AT_ONCE:
+                raise StalledError(f"policy {engine.policy.name!r} decides for ever at {now_s} s; does it undo itself?")
         commands = step(now_s, events)
         if commands:
             apply(now_s, commands)

@@ -54,7 +54,7 @@ class Victims:
         holders = draft.view.holders()
         ranks = ranking.ranks(draft.view, holders)
         self._worst = float(ranks.max(initial=-np.inf))
-        self._unsorted = (holders, ranks)
+        self._unsorted: tuple[Array, Array] | None = (holders, ranks)
         self._line: list[tuple[float, int, tuple[Grant, ...]]] = []
         self._gone: set[int] = set()
 
@@ -64,11 +64,15 @@ class Victims:
         rank = draft.view.waiting.key_of(job) + MARGIN
         if self._worst <= rank:
             return False
-        if not self._line:
-            self._sort()
+        if self._unsorted is not None:
+            self._sort(rank)
         shape = draft.view.shape(job)
-        on_one_node = shape.whole and not shape.needs_host and self._sharing_is_plain()
-        chosen = self._on_one_node(shape, rank) if on_one_node and self._fits_one_node(shape) else self._below(rank)
+        if shape.whole and not shape.needs_host and self._sharing_is_plain() and self._fits_one_node(shape):
+            chosen = self._on_one_node(shape, rank)
+        else:
+            chosen = self._below(rank)
+            if not self._would_fit(job, chosen):
+                return False
         return bool(chosen) and self._replace(chosen, job)
 
     def _replace(self, victims: list[int], job: int) -> bool:
@@ -88,13 +92,27 @@ class Victims:
         draft.closed.add(draft.view.shape(job).id)
         return False
 
-    def _sort(self) -> None:
-        """Worst rank first; among equals the last submitted."""
+    def _sort(self, rank: float) -> None:
+        """Lines up who ranks below the first job that needs room, and so below all that come after it.
+
+        Worst rank first; among equals the last submitted.
+        """
+        assert self._unsorted is not None
         holders, ranks = self._unsorted
-        order = np.lexsort((-holders, -ranks))
+        self._unsorted = None
+        below = np.flatnonzero(ranks > rank)
+        order = below[np.lexsort((-holders[below], -ranks[below]))]
         placed = self._draft.view.placed
         jobs: list[int] = holders[order].tolist()
         self._line = [(rank, job, placed[job].grants) for rank, job in zip(ranks[order].tolist(), jobs, strict=True)]
+
+    def _would_fit(self, job: int, victims: list[int]) -> bool:
+        """Whether a job would find room if all victims were gone."""
+        draft = self._draft
+        view, trial = draft.view, draft.capacity.fork()
+        for victim in victims:
+            trial.give(view.placed[victim], view.shape(victim))
+        return draft.find_in(trial, job) is not None
 
     def _below(self, rank: float) -> list[int]:
         """Everybody who ranks below, worst first."""

@@ -22,7 +22,7 @@ class ShortestJobFirst:
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed run time."""
-        return view.remaining_s(job)
+        return view.work_left_s(job)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts what fits, shortest first."""
@@ -44,11 +44,11 @@ class ShortestRemainingTime:
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed time left."""
-        return view.remaining_s(job)
+        return view.work_left_s(job)
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
         """Believed time left of jobs that hold GPUs."""
-        return view.remaining_of(jobs)
+        return view.work_left_of(jobs)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts by rank, suspending those that rank below."""
@@ -70,9 +70,9 @@ class ShortestRemainingService(ShortestRemainingTime):
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed GPU time left."""
-        return view.remaining_s(job) * view.shape(job).gpus
+        return view.work_left_s(job) * view.shape(job).gpus
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
         """Believed GPU time left of jobs that hold GPUs."""
-        remaining: Array = view.remaining_of(jobs) * view.jobs.held_gpus[jobs]
+        remaining: Array = view.work_left_of(jobs) * view.jobs.held_gpus[jobs]
         return remaining

