@@ -14,12 +14,20 @@ from gpuwise.policies.placement import best_fit
 from gpuwise.policies.registry import make_policy
 
 
-def one_decision(policy: str, cluster: str = "16000x8:V100", jobs: int = 4000, tasks: int = 100_000, seed: int = 0) -> tuple[float, int]:
+def one_decision(
+    policy: str, cluster: str = "16000x8:V100", jobs: int = 4000, tasks: int = 100_000, seed: int = 0
+) -> tuple[float, int]:
     """Seconds from the last submission to the checked and applied commands, and how many jobs were started."""
     rng = np.random.default_rng(seed)
     sizes = rng.geometric(jobs / tasks, jobs)
     specs = [
-        JobSpec(id=str(i), duration_s=float(rng.lognormal(8, 2)) + 1, gpus=int(size), priority=int(rng.integers(5)), tenant=f"t{i % 20}")
+        JobSpec(
+            id=str(i),
+            duration_s=float(rng.lognormal(8, 2)) + 1,
+            gpus=int(size),
+            priority=int(rng.integers(5)),
+            tenant=f"t{i % 20}",
+        )
         for i, size in enumerate(sizes)
     ]
     engine = Engine(ClusterSpec.parse(cluster), make_policy(policy), placer=best_fit)

@@ -36,7 +36,9 @@ def main() -> None:
             result = simulate(trace if times == 1 else repeat(trace, times), args.cluster, policy, oversized="drop")
             took.append(result.wall_s)
             rate = result.metrics.jobs / result.wall_s
-            print(f"{policy:14} {result.metrics.jobs:>8,} jobs {result.wall_s:7.2f} s  {rate:>8,.0f} jobs/s  average JCT {result.metrics.avg_jct_s:,.0f} s")
+            metrics = result.metrics
+            print(f"{policy:14} {metrics.jobs:>8,} jobs {result.wall_s:7.2f} s  {rate:>8,.0f} jobs/s", end="  ")
+            print(f"average JCT {metrics.avg_jct_s:,.0f} s")
         if len(took) == 2:
             print(f"{'':14} {args.times[1]} times the jobs took {took[1] / took[0]:.2f} times as long")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")

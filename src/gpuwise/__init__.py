@@ -44,8 +44,8 @@ _HOME = {
 
 __all__ = [
     "CAPACITY_CHANGES", "ClusterSpec", "ClusterView", "Decision", "Draft", "GpuwiseError", "JobSpec", "NodeSpec",
-    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "check_policy", "gpu_type", "gpu_types", "read_trace", "simulate",
-    "write_trace",
+    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "check_policy", "gpu_type", "gpu_types",
+    "read_trace", "simulate", "write_trace",
 ]  # fmt: skip
 
 

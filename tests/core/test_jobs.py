@@ -22,7 +22,7 @@ names = st.text("abc é-7", max_size=6)
 def specs(draw: st.DrawFn) -> JobSpec:
     gpus = draw(st.integers(0, 64))
     elastic = gpus > 0 and draw(st.booleans())
-    low, high = (draw(st.integers(0, gpus)), draw(st.integers(gpus, 128))) if elastic else (None, None)
+    low, high = (draw(st.integers(1, gpus)), draw(st.integers(gpus, 128))) if elastic else (None, None)
     return JobSpec(
         id=draw(names),
         submit_s=draw(times),

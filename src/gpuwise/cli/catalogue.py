@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
 from gpuwise.cli.output import Output, show
 
-COLUMNS = ("name", "architecture", "release", "memory_bytes", "fp32_tflops", "fp16_tensor_tflops", "bandwidth_gb_per_s", "sms", "usd_per_hour", "mig")
+COLUMNS = (
+    "name",
+    "architecture",
+    "release",
+    "memory_bytes",
+    "fp32_tflops",
+    "fp16_tensor_tflops",
+    "bandwidth_gb_per_s",
+    "sms",
+    "usd_per_hour",
+    "mig",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -18,10 +29,10 @@ def register(app: typer.Typer) -> None:
 
 
 def gpus_command(
-    names: Annotated[Optional[list[str]], typer.Argument(help="GPU types; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="GPU types; all by default.")] = None,
     mig: Annotated[bool, typer.Option("--mig", help="Show the MIG profiles and where their slices may start.")] = False,
     sources: Annotated[bool, typer.Option("--sources", help="Show where each figure comes from.")] = False,
-    output: Annotated[Optional[Output], typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
 ) -> None:
     """List GPU types with their figures, or the MIG profiles of those that have them."""
     from gpuwise.devices import gpu_type, gpu_types

@@ -20,7 +20,9 @@ class Output(enum.StrEnum):
     CSV = "csv"
 
 
-def show(rows: Sequence[Mapping[str, Any]], output: Output | None, columns: Sequence[str] | None = None, title: str = "") -> None:
+def show(
+    rows: Sequence[Mapping[str, Any]], output: Output | None, columns: Sequence[str] | None = None, title: str = ""
+) -> None:
     """Prints rows; ``columns`` are those of the plain table, all others only in wide, JSON and CSV.
 
     With no choice made, a terminal gets a table and a pipe gets CSV.
@@ -82,7 +84,9 @@ def cell(name: str, value: Any) -> str:
     if name.endswith("_frac"):
         return f"{100 * value:.1f}"
     if name.startswith("decide_") or name == "wall_s":
-        return f"{value:.2f} s" if value >= 0.1 else f"{1e3 * value:.2f} ms" if value >= 1e-3 else f"{1e6 * value:.0f} µs"
+        return (
+            f"{value:.2f} s" if value >= 0.1 else f"{1e3 * value:.2f} ms" if value >= 1e-3 else f"{1e6 * value:.0f} µs"
+        )
     if name.endswith("_bytes"):
         return format_bytes(value)
     if name.endswith("_s") and not name.endswith("_per_s"):

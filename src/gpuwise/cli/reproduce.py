@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def reproduce_command(
     name: Annotated[str, typer.Argument(help="An experiment, or all.")] = "all",
-    output: Annotated[Optional[Output], typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
 ) -> None:
     """Run published experiments and print our figure beside the published one."""
     from gpuwise.service.reproduce.registry import reproduce

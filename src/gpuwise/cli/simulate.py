@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -13,15 +13,34 @@ from gpuwise.cli.output import Output, show
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.units import parse_duration_s
 
-COLUMNS = ("policy", "jobs", "avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "gpu_util_frac", "preemptions", "wall_s")
+COLUMNS = (
+    "policy",
+    "jobs",
+    "avg_jct_s",
+    "p50_jct_s",
+    "p99_jct_s",
+    "avg_queue_s",
+    "makespan_s",
+    "gpu_util_frac",
+    "preemptions",
+    "wall_s",
+)
 
-TraceArgument = Annotated[str, typer.Argument(help="A trace file, or a generator such as gen:gavel?jobs=500&rate=4&seed=1.")]
+TraceArgument = Annotated[
+    str, typer.Argument(help="A trace file, or a generator such as gen:gavel?jobs=500&rate=4&seed=1.")
+]
 ClusterOption = Annotated[str, typer.Option("--cluster", "-c", help="NODESxGPUS:TYPE joined by +, or a TOML file.")]
 PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="Policies, joined by commas; see gpuwise policies.")]
-PlacementOption = Annotated[Optional[str], typer.Option(help="best-fit, first-fit, worst-fit, consolidated, spread, fgd or random.")]
-OutputOption = Annotated[Optional[Output], typer.Option("-o", "--output", help="table, wide, json or csv; a pipe gets csv.")]
+PlacementOption = Annotated[
+    str | None, typer.Option(help="best-fit, first-fit, worst-fit, consolidated, spread, fgd or random.")
+]
+OutputOption = Annotated[
+    Output | None, typer.Option("-o", "--output", help="table, wide, json or csv; a pipe gets csv.")
+]
 DropOption = Annotated[bool, typer.Option("--drop-oversized", help="Leave out jobs larger than the cluster.")]
-ErrorOption = Annotated[float, typer.Option(help="Spread of what policies believe of run times around the truth (log-normal).")]
+ErrorOption = Annotated[
+    float, typer.Option(help="Spread of what policies believe of run times around the truth (log-normal).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,16 +57,22 @@ def simulate_command(
     policy: PolicyOption = "fifo",
     placement: PlacementOption = None,
     output: OutputOption = None,
-    report: Annotated[Optional[Path], typer.Option(help="Write an HTML page that compares the policies.")] = None,
-    plot: Annotated[Optional[Path], typer.Option(help="Write the charts as .png or .svg.")] = None,
-    jobs_to: Annotated[Optional[Path], typer.Option("--jobs", help="Write one row a job as .csv or .parquet (one policy).")] = None,
-    journal: Annotated[Optional[Path], typer.Option(help="Write the journal, a line a record (one policy).")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML page that compares the policies.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the charts as .png or .svg.")] = None,
+    jobs_to: Annotated[
+        Path | None, typer.Option("--jobs", help="Write one row a job as .csv or .parquet (one policy).")
+    ] = None,
+    journal: Annotated[Path | None, typer.Option(help="Write the journal, a line a record (one policy).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    round_length: Annotated[Optional[str], typer.Option("--round", help="Decide only at multiples of this time, e.g. 6m.")] = None,
+    round_length: Annotated[
+        str | None, typer.Option("--round", help="Decide only at multiples of this time, e.g. 6m.")
+    ] = None,
     forecast_error: ErrorOption = 0.0,
     drop_oversized: DropOption = False,
-    format_: Annotated[Optional[str], typer.Option("--format", help="The trace's format, where its content does not tell.")] = None,
-    throughputs: Annotated[Optional[Path], typer.Option(help="Measured throughputs, for traces that need them.")] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="The trace's format, where its content does not tell.")
+    ] = None,
+    throughputs: Annotated[Path | None, typer.Option(help="Measured throughputs, for traces that need them.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
 ) -> None:
     """Replay a trace on a cluster under one or more policies."""
@@ -108,8 +133,10 @@ def sweep_command(
     policy: PolicyOption,
     load: Annotated[str, typer.Option(help="Loads, joined by commas: 2 lets jobs come twice as fast.")] = "1",
     seeds: Annotated[str, typer.Option(help="Seeds, joined by commas, or a range such as 0-9.")] = "0",
-    store: Annotated[Optional[Path], typer.Option(help="Keeps finished runs, a line each; the sweep goes on from it.")] = None,
-    workers: Annotated[Optional[int], typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Keeps finished runs, a line each; the sweep goes on from it.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
     placement: PlacementOption = None,
     forecast_error: ErrorOption = 0.0,
     drop_oversized: DropOption = False,
@@ -125,7 +152,7 @@ def sweep_command(
     )  # fmt: skip
     if store is not None:
         _parent(store)
-    with _bar(len(runs)) as advance:
+    with _Bar(len(runs)) as advance:
         rows = sweep(runs, store, workers, on_done=advance)
     show(rows, output, ("policy", "load", "seed", *COLUMNS[1:]))
 
@@ -207,7 +234,7 @@ def _progress(names: list[str]) -> Any:
     return track(names, description="simulating", console=Console(stderr=True), transient=True)
 
 
-class _bar:
+class _Bar:
     """A progress bar on a terminal, nothing elsewhere."""
 
     def __init__(self, total: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -19,8 +19,10 @@ def register(app: typer.Typer) -> None:
 def convert_command(
     trace: Annotated[str, typer.Argument(help="A trace in any known format, or a generator.")],
     to: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet.")],
-    format_: Annotated[Optional[str], typer.Option("--format", help="The trace's format, where its content does not tell.")] = None,
-    throughputs: Annotated[Optional[Path], typer.Option(help="Measured throughputs, for traces that need them.")] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="The trace's format, where its content does not tell.")
+    ] = None,
+    throughputs: Annotated[Path | None, typer.Option(help="Measured throughputs, for traces that need them.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
 ) -> None:
     """Write a trace as gpuwise's own CSV or Parquet, and say what is in it."""
@@ -32,7 +34,7 @@ def convert_command(
     print(loaded.summary())
 
 
-def formats_command(output: Annotated[Optional[Output], typer.Option("-o", "--output")] = None) -> None:
+def formats_command(output: Annotated[Output | None, typer.Option("-o", "--output")] = None) -> None:
     """List the trace formats and generators."""
     from gpuwise.sim.traces import FORMATS, GENERATORS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,7 +48,8 @@ LIFE_CYCLE: Mapping[Status, frozenset[Status]] = {
     Status.FAILED: frozenset(),
     Status.CANCELLED: frozenset(),
 }
-"""Which status may follow which; a job whose node is lost is pending again, one moved before its first step starts again."""
+"""Which status may follow which; a job whose node is lost is pending again, one moved before its first step
+starts anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,17 @@ class Shape:
     sharing: frozenset[Sharing]
     cpus: float
     memory_bytes: float
+    whole: bool = field(init=False)
+    """Whether it asks for whole GPUs (or none)."""
+    needs_host: bool = field(init=False)
+    """Whether it asks for CPUs or memory of the node."""
+    alone: bool = field(init=False)
+    """Whether it may hold GPUs alone."""
 
-    @property
-    def whole(self) -> bool:
-        """Whether it asks for whole GPUs (or none)."""
-        return self.milli == WHOLE_GPU_MILLI
-
-    @property
-    def needs_host(self) -> bool:
-        """Whether it asks for CPUs or memory of the node."""
-        return self.cpus > 0 or self.memory_bytes > 0
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole", self.milli == WHOLE_GPU_MILLI)
+        object.__setattr__(self, "needs_host", self.cpus > 0 or self.memory_bytes > 0)
+        object.__setattr__(self, "alone", Sharing.EXCLUSIVE in self.sharing)
 
 
 SPEC_DEFAULTS: Mapping[str, Any] = {
@@ -202,7 +204,17 @@ class JobTable(Table):
             "tenant": _codes(of["tenant"], self.tenants, self._tenant_ids),
             "model": _codes(of["model"], self.models, self._model_ids),
         }
-        for name in ("submit_s", "priority", "deadline_s", "batch_size", "gpu_util_frac", "suspend_s", "resume_s", "migrate_s", "resize_s"):
+        for name in (
+            "submit_s",
+            "priority",
+            "deadline_s",
+            "batch_size",
+            "gpu_util_frac",
+            "suspend_s",
+            "resume_s",
+            "migrate_s",
+            "resize_s",
+        ):
             columns[name] = np.asarray(of[name])
         return self.extend(columns, count)
 
@@ -223,9 +235,11 @@ class JobTable(Table):
 
     def _register_ids(self, ids: list[str]) -> None:
         first = self.length
-        for offset, name in enumerate(ids):
-            if self.row_of.setdefault(name, first + offset) != first + offset:
-                raise GpuwiseError(f"job id {name!r} is used twice; ids must be unique")
+        rows = dict(zip(ids, range(first, first + len(ids)), strict=True))
+        if len(rows) < len(ids) or not self.row_of.keys().isdisjoint(rows):
+            twice = next(name for at, name in enumerate(ids) if name in self.row_of or rows[name] != first + at)
+            raise GpuwiseError(f"job id {twice!r} is used twice; ids must be unique")
+        self.row_of.update(rows)
         self.ids += ids
 
     def _shape_id(self, key: tuple[Any, ...]) -> int:

@@ -20,12 +20,15 @@ def explain_room(state: ClusterState, job: int) -> Reason:
     asked: dict[str, float | str] = {"gpus": shape.gpus, "where": _where(shape), "total": total}
     if shape.min_gpus > total:
         return Reason(Why.NEVER_FITS, asked)
-    if not shape.whole:
-        return Reason(Why.NO_SHARE, {"percent": 100 * shape.milli / WHOLE_GPU_MILLI, **asked})
     idle = sum(capacity.idle_total[code] for code in types)
+    host: dict[str, float | str] = {"cpus": shape.cpus, "memory": format_bytes(shape.memory_bytes)}
+    if not shape.whole and shape.gpus:
+        open_to_it = bool((capacity.open_milli >= shape.milli).any())
+        if shape.needs_host and (idle or open_to_it):
+            return Reason(Why.NO_HOST_ROOM, {**asked, **host})
+        return Reason(Why.NO_SHARE, {"percent": 100 * shape.milli / WHOLE_GPU_MILLI, **asked})
     largest = max((count for code in types for count, nodes in enumerate(capacity.by_idle[code]) if nodes), default=0)
     if idle >= shape.gpus and largest >= min(shape.gpus, 1) and shape.needs_host:
-        host = {"cpus": shape.cpus, "memory": format_bytes(shape.memory_bytes)}
         return Reason(Why.NO_HOST_ROOM, {**asked, **host})
     return Reason(Why.NO_ROOM, {**asked, "idle": idle, "largest": largest})
 

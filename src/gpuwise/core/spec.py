@@ -70,6 +70,7 @@ class JobSpec:
         _require(self, "duration_s", self.duration_s > 0 and math.isfinite(self.duration_s), "above 0 s")
         _require(self, "submit_s", math.isfinite(self.submit_s), "a finite time")
         _require(self, "gpus", 0 <= low <= self.gpus <= high, "between min_gpus and max_gpus")
+        _require(self, "min_gpus", low > 0 or high == 0, "1 or more, unless the job asks for no GPU at all")
         _require(self, "gpu_frac", 0 < self.gpu_frac <= 1, "above 0 and at most 1")
         _require(self, "gpu_frac", self.gpu_frac == 1 or (low, high) == (1, 1), "1 unless the job asks for one GPU")
         _require(self, "steps", self.total_steps > 0 and math.isfinite(self.total_steps), "above 0")
@@ -157,7 +158,9 @@ class ClusterSpec:
                 )
             count, gpus = int(match[1]), int(match[2])
             if not 1 <= count <= MAX_NODES - len(nodes) or gpus < 1:
-                raise GpuwiseError(f"{group.strip()!r} in cluster {text!r} must have 1 to {MAX_NODES} nodes of 1 or more GPUs")
+                raise GpuwiseError(
+                    f"{group.strip()!r} in cluster {text!r} must have 1 to {MAX_NODES} nodes of 1 or more GPUs"
+                )
             first = len(nodes)
             nodes += [NodeSpec(name=f"n{first + i}", gpu_type=match[3].strip(), gpus=gpus) for i in range(count)]
         return cls(tuple(nodes))

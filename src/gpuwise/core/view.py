@@ -34,6 +34,7 @@ class ClusterView:
 
     __slots__ = ("_state", "capacity", "jobs", "nodes", "placed", "placer", "rates", "waiting")
 
+    _state: ClusterState
     waiting: WaitingQueue
     """The jobs that wait, in the policy's order."""
     placed: Mapping[int, Placement]
@@ -109,7 +110,7 @@ class ClusterView:
         return attained
 
     def work_left_s(self, job: int) -> float:
-        """Time a job would still need alone on what it asks for; the same measure for those who wait and those who run."""
+        """Time a job would still need alone on what it asks for: one measure for those who wait and who run."""
         jobs = self.jobs
         left = jobs.steps.item(job) - jobs.steps_done.item(job)
         if jobs.status.item(job) == Status.RUNNING:
@@ -134,7 +135,17 @@ class ClusterView:
 class Draft:
     """Commands tried one after the other on a scratch copy; `seal` makes them a decision."""
 
-    __slots__ = ("_capacity", "_placed", "_placer", "_state", "_untried", "closed", "commands", "view")
+    __slots__ = (
+        "_capacity",
+        "_placed",
+        "_placer",
+        "_state",
+        "_suspended_from",
+        "_untried",
+        "closed",
+        "commands",
+        "view",
+    )
 
     def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
         self.view = view
@@ -144,6 +155,7 @@ class Draft:
         self._untried: tuple[Placement, Shape] | None = None
         """A first start that the scratch copy, which is made when it is first needed, does not show yet."""
         self._placed: dict[int, Placement | None] = {}
+        self._suspended_from: dict[int, Placement] = {}
         self.commands: list[Command] = []
         self.closed: set[int] = set()
         """Shapes that were found not to fit since the last time anything was freed."""
@@ -181,6 +193,7 @@ class Draft:
         """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
         state = self._state
         shape = state.jobs.shape_by_row[job]
+        given = placement is not None
         if placement is None:
             if shape.id in self.closed:
                 return False
@@ -188,7 +201,7 @@ class Draft:
             if placement is None:
                 self.closed.add(shape.id)
                 return False
-        if self.commands or self._capacity is not None:
+        if given or self.commands or self._capacity is not None:
             self._scratch().take(placement, shape)
         else:
             self._untried = (placement, shape)
@@ -203,18 +216,19 @@ class Draft:
         assert held is not None, f"job {job} holds no GPUs"
         self._scratch().give(held, self._state.jobs.shape_by_row[job])
         self._placed[job] = None
+        self._suspended_from[job] = held
         self.commands.append(Suspend(job))
         self.closed.clear()
 
     def keep(self, job: int) -> bool:
         """Takes a suspension back, if nobody was given the GPUs meanwhile."""
-        held = self._state.placed[job]
+        held = self._suspended_from[job]
         try:
             self._scratch().take(held, self._state.jobs.shape_by_row[job])
         except OverAllocationError:
             return False
         self.commands.remove(Suspend(job))
-        del self._placed[job]
+        self._placed[job] = held
         return True
 
     def move(self, job: int, placement: Placement) -> None:
@@ -236,13 +250,15 @@ class Draft:
     def rearrange(self, moves: Mapping[int, Placement]) -> None:
         """Moves several jobs at once; they may take each other's places."""
         scratch, shape_of = self._scratch(), self._state.jobs.shape_of
+        trial = scratch.fork()
         for job in moves:
             held = self.placement(job)
             assert held is not None, f"job {job} holds no GPUs"
-            scratch.give(held, shape_of(job))
+            trial.give(held, shape_of(job))
         for job, placement in moves.items():
-            scratch.take(placement, shape_of(job))
-            self._placed[job] = placement
+            trial.take(placement, shape_of(job))
+        self._capacity = trial
+        self._placed.update(moves)
         self.commands.append(Rearrange(tuple(moves.items())))
         self.closed.clear()
 
@@ -264,11 +280,12 @@ class Draft:
             assert isinstance(command, (Start, Resume, Suspend)), "moves and partitions cannot be rolled back"
             shape = jobs.shape_by_row[command.job]
             if isinstance(command, Suspend):
-                held = self._state.placed[command.job]
+                held = self._suspended_from[command.job]
                 scratch.take(held, shape)
+                self._placed[command.job] = held
             else:
                 scratch.give(command.placement, shape)
-            del self._placed[command.job]
+                del self._placed[command.job]
         self.closed.clear()
 
     def seal(self, wake_at: float | None = None, reasons: Explain | None = None) -> Decision:

@@ -30,7 +30,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, WokeUp
 from gpuwise.core.jobs import ENDED, PLACED, Status
 from gpuwise.core.protocols import Placer, Policy, RateModel
-from gpuwise.core.spec import ClusterSpec
+from gpuwise.core.spec import ClusterSpec, Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
@@ -77,10 +77,13 @@ class Engine:
     def step(self, now_s: float, events: Sequence[Event]) -> Sequence[Command]:
         """Takes in what happened and returns what shall be done about it."""
         state, record = self.state, self.journal.append
-        state.now_s = now_s
+        if now_s > state.now_s:
+            state.now_s = now_s
         wakes = False
         for event in events:
             kind = type(event)
+            if event.at_s < state.now_s:
+                record(WokeUp(state.now_s))  # heard of late: replay must know what time it was
             HANDLERS[kind](state, event)
             record(event)
             if kind in self._wakes_on:
@@ -140,17 +143,26 @@ class Engine:
         if kind in _BEGINS:
             expected = _BEGINS[kind]
             if self.state.jobs.status.item(command.job) != expected:
-                raise InvalidDecisionError(f"its job is {self.state.status(command.job).name}, not {Status(expected).name}")
+                raise InvalidDecisionError(
+                    f"its job is {self.state.status(command.job).name}, not {Status(expected).name}"
+                )
             self._check_placement(command.job, command.placement)
         elif kind is Rearrange:
-            for job, placement in command.moves:
-                self._check_held(job)
-                self._check_placement(job, placement)
+            self._check_moves(command.moves)
         elif kind in (Migrate, Resize):
-            self._check_held(command.job)
-            self._check_placement(command.job, command.placement)
+            self._check_moves(((command.job, command.placement),))
         elif kind is Suspend:
             self._check_held(command.job)
+
+    def _check_moves(self, moves: Sequence[tuple[int, Placement]]) -> None:
+        """Jobs that move hold GPUs, may have the new ones, and there is room once they have left the old."""
+        trial, jobs = self.state.capacity.fork(), self.state.jobs
+        for job, placement in moves:
+            self._check_held(job)
+            self._check_placement(job, placement)
+            trial.give(self.state.placed[job], jobs.shape_of(job))
+        for job, placement in moves:
+            trial.take(placement, jobs.shape_of(job))
 
     def _check_held(self, job: int) -> None:
         if job not in self.state.placed:
@@ -162,12 +174,17 @@ class Engine:
         types, type_of = state.capacity.types_for(shape), state.nodes.type_of
         for grant in placement.grants:
             if type_of[grant.node] not in types:
-                raise InvalidDecisionError(f"job {job} may not run on GPU type {state.nodes.types[type_of[grant.node]]}")
+                raise InvalidDecisionError(
+                    f"job {job} may not run on GPU type {state.nodes.types[type_of[grant.node]]}"
+                )
         if not shape.min_gpus <= placement.gpus <= shape.max_gpus:
             raise InvalidDecisionError(
                 f"job {job} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {placement.gpus}"
             )
-        if placement.sharing not in shape.sharing:
+        alone = placement.sharing is Sharing.EXCLUSIVE
+        if not (shape.alone if alone else placement.sharing in shape.sharing):
             raise InvalidDecisionError(f"job {job} does not allow {placement.sharing.name}")
+        if alone and placement.milli != WHOLE_GPU_MILLI:
+            raise InvalidDecisionError(f"{placement.milli}/1000 of a GPU held alone")
         if not 1 <= placement.milli <= WHOLE_GPU_MILLI:
             raise InvalidDecisionError(f"a share of {placement.milli}/1000 of a GPU")

@@ -51,7 +51,7 @@ class Journal:
             kind = type(record)
             entry = {"type": kind.__name__} | {name: _plain(getattr(record, name)) for name in _FIELDS[kind]}
             if isinstance(record, Event):
-                at_s = record.at_s
+                at_s = max(at_s, record.at_s)
             else:
                 entry["at_s"] = at_s
             if isinstance(record, JobSubmitted):
@@ -80,14 +80,21 @@ def replay(lines: Iterable[str]) -> ClusterState:
     state = ClusterState(ClusterSpec(tuple(NodeSpec(**_floats(node)) for node in header["nodes"])))
     for number, line in enumerate(source, start=2):
         entry = _loads(line, number)
-        if "spec" in entry:
-            _declare(state, entry, number)
-        kind = _TYPES.get(entry["type"])
-        if kind is None:
-            raise JournalError(f"line {number}: unknown record {entry['type']!r}")
-        state.now_s = entry["at_s"]
-        HANDLERS[kind](state, kind(**{name: _revive(name, entry[name]) for name in _FIELDS[kind]}))
+        try:
+            _apply(state, entry, number)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise JournalError(f"line {number}: not a record of this journal ({error!r})") from error
     return state
+
+
+def _apply(state: ClusterState, entry: dict[str, Any], number: int) -> None:
+    kind = _TYPES.get(entry["type"])
+    if kind is None:
+        raise JournalError(f"line {number}: unknown record {entry['type']!r}")
+    if kind is JobSubmitted:
+        _declare(state, entry, number)
+    state.now_s = max(state.now_s, entry["at_s"])
+    HANDLERS[kind](state, kind(**{name: _revive(name, entry[name]) for name in _FIELDS[kind]}))
 
 
 def read_journal(path: Path) -> ClusterState:
@@ -122,7 +129,9 @@ def _plain(value: Any) -> Any:
 def _floats(entry: dict[str, Any]) -> dict[str, Any]:
     """Undoes how infinite and unknown numbers are written."""
     return {
-        name: float(value) if isinstance(value, str) and value in ("inf", "nan", "-inf") and name.endswith(_NUMBERS) else value
+        name: float(value)
+        if isinstance(value, str) and value in ("inf", "nan", "-inf") and name.endswith(_NUMBERS)
+        else value
         for name, value in entry.items()
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gpuwise.core.capacity import OverAllocationError
 from gpuwise.core.commands import (
     Command,
     Migrate,
@@ -49,12 +50,16 @@ class LifeCycleError(GpuwiseError):
     """An event or command that does not fit where its job is in its life."""
 
 
-def _become(state: ClusterState, job: int, status: int) -> None:
+def _become(state: ClusterState, job: int, status: int) -> int:
+    """Changes a job's status and returns the one before."""
     column = state.jobs.status
-    before = column.item(job)
+    before: int = column.item(job)
     if status not in _MAY_FOLLOW[before]:
-        raise LifeCycleError(f"job {state.jobs.ids[job]!r} is {Status(before).name} and cannot become {Status(status).name}")
+        raise LifeCycleError(
+            f"job {state.jobs.ids[job]!r} is {Status(before).name} and cannot become {Status(status).name}"
+        )
     column[job] = status
+    return before
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -71,7 +76,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
         state.residents.add(job, placement)
 
 
-def _leave(state: ClusterState, job: int) -> None:
+def _leave(state: ClusterState, job: int, before: int) -> None:
     placement = state.placed.pop(job, None)
     if placement is None:
         return
@@ -82,7 +87,7 @@ def _leave(state: ClusterState, job: int) -> None:
     held_gpu_s = held_s * jobs.held_gpus.item(job)
     jobs.held_s[job] = jobs.held_s.item(job) + held_s
     jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_gpu_s
-    if jobs.since_s.item(job) < placed_s:  # it left before its first step
+    if before == STARTING:  # it left before its first step
         jobs.overhead_gpu_s[job] += held_gpu_s
     jobs.held_gpus[job] = 0.0
     if placement.sharing is not Sharing.EXCLUSIVE:
@@ -93,25 +98,29 @@ def _leave(state: ClusterState, job: int) -> None:
 
 def _start(state: ClusterState, command: Start | Resume) -> None:
     job = command.job
-    _become(state, job, STARTING)
+    before = _become(state, job, STARTING)
+    try:
+        _place(state, job, command.placement)
+    except OverAllocationError:
+        state.jobs.status[job] = before
+        raise
     state.waiting.remove(job)
-    _place(state, job, command.placement)
     first_start = state.jobs.first_start_s
     if (known := first_start.item(job)) != known:
         first_start[job] = state.now_s
 
 
 def _suspend(state: ClusterState, command: Suspend) -> None:
-    _become(state, command.job, SUSPENDING)
+    before = _become(state, command.job, SUSPENDING)
     state.jobs.preemptions[command.job] += 1
-    _leave(state, command.job)
+    _leave(state, command.job, before)
 
 
 def _move(state: ClusterState, command: Migrate | Resize) -> None:
     job = command.job
     _settle(state, job)
-    _become(state, job, STARTING)
-    _leave(state, job)
+    before = _become(state, job, STARTING)
+    _leave(state, job, before)
     _place(state, job, command.placement)
     moves = state.jobs.migrations if isinstance(command, Migrate) else state.jobs.resizes
     moves[job] += 1
@@ -120,8 +129,8 @@ def _move(state: ClusterState, command: Migrate | Resize) -> None:
 def _rearrange(state: ClusterState, command: Rearrange) -> None:
     for job, _ in command.moves:
         _settle(state, job)
-        _become(state, job, STARTING)
-        _leave(state, job)
+        before = _become(state, job, STARTING)
+        _leave(state, job, before)
     for job, placement in command.moves:
         _place(state, job, placement)
         state.jobs.migrations[job] += 1
@@ -190,8 +199,8 @@ def _progressed(state: ClusterState, event: JobProgressed) -> None:
 
 
 def _queue_again(state: ClusterState, job: int, status: int, steps: float) -> None:
-    _become(state, job, status)
-    _leave(state, job)
+    before = _become(state, job, status)
+    _leave(state, job, before)
     jobs = state.jobs
     jobs.steps_done[job] = jobs.saved_steps[job] = steps
     jobs.rate[job] = 0.0
@@ -203,17 +212,17 @@ def _suspended(state: ClusterState, event: JobSuspended) -> None:
 
 
 def _end(state: ClusterState, job: int, status: int) -> None:
+    before = _become(state, job, status)
     if job in state.waiting:
         state.waiting.remove(job)
-    _become(state, job, status)
-    _leave(state, job)
+    _leave(state, job, before)
     state.jobs.finish_s[job] = state.now_s
 
 
 def _finished(state: ClusterState, event: JobFinished) -> None:
     job = event.job
-    _become(state, job, SUCCEEDED)
-    _leave(state, job)
+    before = _become(state, job, SUCCEEDED)
+    _leave(state, job, before)
     jobs = state.jobs
     jobs.finish_s[job] = event.at_s
     jobs.steps_done[job] = jobs.steps.item(job)

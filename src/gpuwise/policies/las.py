@@ -15,7 +15,6 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.ranking import outranked, start_or_preempt
 
-
 QUEUE = 1e10
 """Ranks of one queue lie this far from those of the next; within a queue they are times, in seconds."""
 
@@ -24,8 +23,8 @@ QUEUE = 1e10
 class LeastAttainedService:
     """Jobs that have had little GPU time (time × GPUs) come before those that have had much.
 
-    Attained service is cut into queues at ``thresholds_gpu_s``. In a queue those that run come first, then the others in
-    the order they came to it; a job that was driven out by an earlier queue is back at the head, one that has just
+    Attained service is cut into queues at ``thresholds_gpu_s``. In a queue those that run come first, then the others
+    in the order they came to it; a job that was driven out by an earlier queue is back at the head, one that has just
     dropped into the queue is at the end (Gu et al., NSDI'19; order and thresholds as in the authors' simulator).
     """
 

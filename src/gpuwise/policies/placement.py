@@ -1,8 +1,8 @@
 """Where on the cluster: placements that policies share.
 
 A placer finds room for a gang or says there is none. Whole GPUs go by the node index: for each GPU type a shape may run
-on, in the order of the cluster, the first that holds the gang. Fractions of a GPU go to devices open to sharing, or open
-an idle one.
+on, in the order of the cluster, the first that holds the gang. Fractions of a GPU go to devices open to sharing, or
+open an idle one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, NodeSet, first
+from gpuwise.core.capacity import Capacity, NodeSet, first, members
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.jobs import Shape
 from gpuwise.core.protocols import Placer
@@ -41,8 +41,34 @@ def on_one_node(node: int, devices: int) -> Placement:
 EVERY_NODE: NodeSet = -1
 NodeChoice = Callable[[list[NodeSet], int], int]
 """The node, among those by number of idle GPUs, that gets so many; -1 for none."""
-NodeOrder = Callable[[Capacity, int, int, NodeSet], Iterator[tuple[int, int]]]
-"""Nodes in the order a placement prefers them, each with how many GPUs to take there at most."""
+NodeOrder = Callable[[Capacity, int, int, "Hosts"], Iterator[tuple[int, int]]]
+"""Nodes in the order a placement prefers them, each with how many GPUs to take there."""
+
+
+class Hosts:
+    """How many of a gang's GPUs the CPUs and memory of a node can feed."""
+
+    def __init__(self, capacity: Capacity, shape: Shape) -> None:
+        self._capacity = capacity
+        self._shape = shape
+        self.matter = shape.needs_host
+
+    def with_room(self, gpus: int) -> NodeSet:
+        """The nodes that can feed so many."""
+        return self._capacity.hosts(self._shape, gpus) if self.matter else EVERY_NODE
+
+    def limit(self, node: int) -> int:
+        """Idle GPUs of a node that it can feed."""
+        limits = [self._capacity.idle[node].bit_count()]
+        if self.matter:
+            free = (
+                (self._capacity.free_cpus, self._shape.cpus),
+                (self._capacity.free_memory, self._shape.memory_bytes),
+            )
+            for left, asked in free:
+                if asked > 0 and np.isfinite(left[node]):
+                    limits.append(int((left[node] + 1e-9) // (asked / self._shape.gpus)))
+        return min(limits)
 
 
 class WholeGpus:
@@ -55,20 +81,20 @@ class WholeGpus:
 
     def __call__(self, capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
         """Room for ``gpus`` GPUs of a shape, or none."""
-        if shape.milli != WHOLE_GPU_MILLI and gpus:
-            return self._share(capacity, shape)
+        if not shape.whole and gpus and sharing_of(shape) is not Sharing.EXCLUSIVE:
+            return on_slice(capacity, shape) if sharing_of(shape) is Sharing.MIG else self._share(capacity, shape)
         for gpu_type in capacity.types_for(shape):
             if capacity.idle_total[gpu_type] >= gpus:
                 found = self._on_type(capacity, shape, gpus, gpu_type)
                 if found is not None:
-                    return found
+                    return found if shape.alone else _not_alone(found, shape)
         return None
 
     def _on_type(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
         buckets = capacity.by_idle[gpu_type]
         if gpus < len(buckets):
             usable = buckets
-            if shape.cpus or shape.memory_bytes:
+            if shape.needs_host:
                 hosts = capacity.hosts(shape, gpus)
                 usable = [nodes & hosts for nodes in buckets]
             node = self._choose(usable, gpus)
@@ -77,28 +103,20 @@ class WholeGpus:
         return self._over_nodes(capacity, shape, gpus, gpu_type)
 
     def _over_nodes(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
-        hosts = capacity.hosts(shape, 1) if shape.needs_host else EVERY_NODE
         grants: list[Grant] = []
         needed = gpus
-        for node, most in self._spill(capacity, gpu_type, needed, hosts):
-            count = min(most, needed)
-            if shape.needs_host:
-                count = min(count, _host_limit(capacity, shape, node))
-            if count:
-                grants.append(Grant(node, lowest(capacity.idle[node], count)))
-                needed -= count
-                if not needed:
-                    return Placement(tuple(grants))
+        for node, count in self._spill(capacity, gpu_type, gpus, Hosts(capacity, shape)):
+            grants.append(Grant(node, lowest(capacity.idle[node], min(count, needed))))
+            needed -= count
+            if needed <= 0:
+                return Placement(tuple(grants))
         return None
 
 
-def _host_limit(capacity: Capacity, shape: Shape, node: int) -> int:
-    """How many of a gang's GPUs the CPUs and memory of a node can feed."""
-    limits = [shape.gpus]
-    for free, asked in ((capacity.free_cpus, shape.cpus), (capacity.free_memory, shape.memory_bytes)):
-        if asked > 0 and np.isfinite(free[node]):
-            limits.append(int((free[node] + 1e-9) // (asked / shape.gpus)))
-    return min(limits)
+def _not_alone(found: Placement, shape: Shape) -> Placement | None:
+    """Whole GPUs for a job that does not ask to be alone on them."""
+    sharing = sharing_of(shape)
+    return None if sharing is Sharing.MIG else found._replace(sharing=sharing)
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -126,64 +144,62 @@ def _emptiest_node(buckets: list[NodeSet], gpus: int) -> int:
 
 
 def _no_node(buckets: list[NodeSet], gpus: int) -> int:
-    return -1
+    return -1 if gpus else _emptiest_node(buckets, gpus)
 
 
 # -- several nodes -----------------------------------------------------------------------------------------------------
 
 
-def _by_room(capacity: Capacity, gpu_type: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
-    """Nodes with idle GPUs and how many, emptiest first."""
-    buckets = capacity.by_idle[gpu_type]
-    for count in range(len(buckets) - 1, 0, -1):
-        nodes = buckets[count] & hosts
-        while nodes:
-            yield first(nodes), count
-            nodes &= nodes - 1
+def _by_room(capacity: Capacity, gpu_type: int, hosts: Hosts) -> list[tuple[int, int]]:
+    """Nodes with idle GPUs that they can feed, and how many, emptiest first."""
+    nodes = capacity.at_least(gpu_type, 1) & hosts.with_room(1)
+    return sorted(((node, hosts.limit(node)) for node in members(nodes)), key=lambda each: -each[1])
 
 
 def _whole_nodes(choose: NodeChoice) -> NodeOrder:
     """Empty nodes, then one more for the rest; nothing if that cannot be had."""
 
-    def order(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+    def order(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
         buckets = capacity.by_idle[gpu_type]
         size = len(buckets) - 1
-        if gpus <= size:
+        if gpus <= size or not size:
             return
         whole, rest = divmod(gpus, size)
-        empty = buckets[size] & hosts
+        empty = buckets[size] & hosts.with_room(size)
         if empty.bit_count() < whole:
             return
+        taken = 0
         for _ in range(whole):
-            yield first(empty), size
+            node = first(empty)
+            yield node, size
+            taken |= 1 << node
             empty &= empty - 1
         if rest:
-            node = choose([*(nodes & hosts for nodes in buckets[:size]), empty], rest)
+            usable = hosts.with_room(rest) & ~taken
+            node = choose([nodes & usable for nodes in buckets], rest)
             if node >= 0:
                 yield node, rest
 
     return order
 
 
-def _fewest_nodes(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+def _fewest_nodes(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
     """The emptiest nodes first, and for the rest the node it fits best."""
     needed = gpus
-    buckets = list(capacity.by_idle[gpu_type])
-    while needed:
-        node = _fullest_node([nodes & hosts for nodes in buckets], needed)
-        count = needed
-        if node < 0:
-            node, count = next(((first(buckets[k] & hosts), k) for k in range(len(buckets) - 1, 0, -1) if buckets[k] & hosts), (-1, 0))
-        if node < 0:
-            return
-        yield node, count
-        needed -= count
-        hosts &= ~(1 << node)
+    rooms = _by_room(capacity, gpu_type, hosts)
+    for position, (node, room) in enumerate(rooms):
+        if room < needed:
+            yield node, room
+            needed -= room
+            continue
+        enough = [each for each in rooms[position:] if each[1] >= needed]
+        yield min(enough, key=lambda each: (each[1], each[0]))[0], needed
+        return
 
 
-def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> Iterator[tuple[int, int]]:
+def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
     """Evenly over as many nodes as there are GPUs asked for, the emptiest nodes first."""
-    nodes = [each for each, _ in zip(_by_room(capacity, gpu_type, hosts), range(gpus), strict=False)]
+    nodes = _by_room(capacity, gpu_type, hosts)[:gpus]
     taken = [0] * len(nodes)
     left = gpus
     while left and any(taken[i] < room for i, (_, room) in enumerate(nodes)):
@@ -192,7 +208,8 @@ def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: NodeSet) -> I
                 taken[i] += 1
                 left -= 1
     for (node, _), count in zip(nodes, taken, strict=True):
-        yield node, count
+        if count:
+            yield node, count
 
 
 # -- fractions of a GPU ------------------------------------------------------------------------------------------------
@@ -208,12 +225,33 @@ def open_devices(capacity: Capacity, shape: Shape) -> Array:
     usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up, dtype=bool)
     if shape.needs_host:
         usable &= (capacity.free_cpus >= shape.cpus - 1e-9) & (capacity.free_memory >= shape.memory_bytes - 1e-3)
-    return fits & usable[:, None]
+    found: Array = fits & usable[:, None]
+    return found
 
 
 def sharing_of(shape: Shape) -> Sharing:
-    """How a fraction of a GPU is held: at the same time as others where the job allows it, else in time slices."""
-    return Sharing.SHARED if Sharing.SHARED in shape.sharing else Sharing.TIME_SLICE
+    """How a fraction of a GPU is held: beside others where the job allows it, in time slices, alone, or on a slice."""
+    return next(mode for mode in _PREFERRED if mode in shape.sharing)
+
+
+_PREFERRED = (Sharing.SHARED, Sharing.TIME_SLICE, Sharing.EXCLUSIVE, Sharing.MIG)
+
+
+def on_slice(capacity: Capacity, shape: Shape) -> Placement | None:
+    """The smallest free MIG slice that holds a share of a GPU."""
+    types, type_of = capacity.types_for(shape), capacity.nodes.type_of
+    hosts = Hosts(capacity, shape).with_room(1)
+    free = [
+        (piece.milli, node, device, piece.start)
+        for (node, device), pieces in capacity.free_slices.items()
+        if type_of[node] in types and capacity.up[node] and hosts >> node & 1
+        for piece in pieces
+        if piece.milli >= shape.milli and piece.memory_bytes >= shape.gpu_memory_bytes
+    ]
+    if not free:
+        return None
+    milli, node, device, start = min(free)
+    return Placement((Grant(node, 1 << device, start),), Sharing.MIG, milli)
 
 
 def idle_nodes(capacity: Capacity, shape: Shape) -> NodeSet:

@@ -18,11 +18,20 @@ Maker = Callable[[JobTable, int], Placer]
 """Makes a placer for the mix of jobs in a table and a seed."""
 
 PLACERS: Mapping[str, tuple[str, Maker]] = {
-    "best-fit": ("the node with the least room that is enough; larger gangs take empty nodes and one more", lambda *_: best_fit),
+    "best-fit": (
+        "the node with the least room that is enough; larger gangs take empty nodes and one more",
+        lambda *_: best_fit,
+    ),
     "first-fit": ("the first node with room; larger gangs take empty nodes and one more", lambda *_: first_fit),
     "worst-fit": ("the node with the most room; larger gangs take empty nodes and one more", lambda *_: worst_fit),
-    "consolidated": ("the fewest nodes that can be had now: splits a gang rather than keep it waiting", lambda *_: consolidated),
-    "least-left": ("the node with the least CPUs and GPUs left, for jobs that need much of both", lambda *_: least_left),
+    "consolidated": (
+        "the fewest nodes that can be had now: splits a gang rather than keep it waiting",
+        lambda *_: consolidated,
+    ),
+    "least-left": (
+        "the node with the least CPUs and GPUs left, for jobs that need much of both",
+        lambda *_: least_left,
+    ),
     "spread": ("as many nodes as there are GPUs asked for", lambda *_: spread),
     "fgd": (
         "fragmentation gradient descent: where the typical job loses least room, for fractions of GPUs",

@@ -12,7 +12,6 @@ from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView, Draft
 
-
 MARGIN = 1e-3
 """A job ranks below another if by more than this: rounding must not let two jobs drive each other out by turns."""
 
@@ -119,7 +118,7 @@ class Victims:
         return [job for victim_rank, job, _ in self._line if victim_rank > rank and job not in self._gone]
 
     def _on_one_node(self, shape: Shape, rank: float) -> list[int]:
-        """The victims on the first node where, taking from the worst up, enough GPUs come free; none if there is none."""
+        """The victims on the first node where, taking from the worst up, enough GPUs come free."""
         capacity = self._draft.capacity
         types, type_of, idle, gone = capacity.types_for(shape), capacity.nodes.type_of, capacity.idle, self._gone
         room: dict[int, int] = {}

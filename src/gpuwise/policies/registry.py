@@ -45,7 +45,9 @@ def policies() -> Mapping[str, Factory]:
     found = dict(OWN)
     for point in entry_points(group=ENTRY_POINTS):
         if point.name in OWN:
-            raise GpuwiseError(f"the package behind {point.value!r} adds a policy {point.name!r}, which gpuwise has itself")
+            raise GpuwiseError(
+                f"the package behind {point.value!r} adds a policy {point.name!r}, which gpuwise has itself"
+            )
         found[point.name] = _Lazy(point)
     return MappingProxyType(found)
 
@@ -86,8 +88,8 @@ def make_policy(text: str) -> Policy:
 
 
 def _convert(factory: Factory, policy: str, key: str, text: str) -> Any:
-    kinds = get_type_hints(factory) if is_dataclass(factory) else {}
-    known = [field.name for field in fields(factory)] if is_dataclass(factory) else []
+    kinds: dict[str, Any] = get_type_hints(factory) if is_dataclass(factory) else {}
+    known: list[str] = [field.name for field in fields(factory)] if is_dataclass(factory) else []
     if is_dataclass(factory) and key not in known:
         if not known:
             raise GpuwiseError(f"policy {policy!r} has no parameters; {key!r} was given")

@@ -77,6 +77,8 @@ def _nodes(path: Path, entry: dict[str, Any], first: int) -> list[NodeSpec]:
         base = NodeSpec(name="", **values)
         names = [prefix if count == 1 and "name" in entry else f"{prefix}{first + i}" for i in range(count)]
     except TypeError as error:
-        raise GpuwiseError(f"cluster file {path}: a [[node]] needs gpu_type and gpus, as text and number ({error})") from None
+        raise GpuwiseError(
+            f"cluster file {path}: a [[node]] needs gpu_type and gpus, as text and number ({error})"
+        ) from None
     one = _known(replace(base, gpus=1))
     return [replace(_fill(base, one), name=name) for name in names]

@@ -47,8 +47,8 @@ def simulate(
 ) -> SimulationResult:
     """Replays a trace on a cluster under a policy.
 
-    ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``round_s`` lets the
-    policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time around
+    ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``round_s`` lets
+    the policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time around
     the truth: log-normally, with this standard deviation. A job larger than the cluster is an error, or left out with
     ``oversized="drop"``.
     """
@@ -62,7 +62,7 @@ def simulate(
     engine = Engine(spec, chosen, placer=placer, seed=seed, round_s=round_s)
     columns = _that_fit(columns, jobs, engine, oversized)
     true_s = np.asarray(columns["duration_s"], dtype="f8")
-    engine.state.jobs.declare_columns({**columns, "duration_s": _believed(true_s, forecast_error, seed)})
+    engine.state.jobs.declare_columns({**columns, "duration_s": _believed(true_s, forecast_error, seed).tolist()})
     table = engine.state.jobs
     truth = DeclaredRates(table, engine.state.nodes, durations_s=true_s)
     executor = VirtualExecutor(table, truth, faults=faults)
@@ -87,7 +87,7 @@ def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
     if isinstance(trace, pl.DataFrame):
         trace = trace_from_frame(trace)
     elif not isinstance(trace, Trace):
-        trace = read_trace(trace)
+        trace = read_trace(os.fspath(trace))
     columns: dict[str, Any] = {name: trace.jobs[name].to_list() for name in trace.jobs.columns if name != "outcome"}
     known: dict[str, tuple[str, ...]] = {}
     for text in set(columns["gpu_types"]):
@@ -110,7 +110,7 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
 
 def _that_fit(columns: dict[str, Any], jobs: JobTable, engine: Engine, oversized: str) -> dict[str, Any]:
     """Turns away jobs that the empty cluster does not hold."""
-    empty: Capacity = engine.state.capacity
+    empty = Capacity(engine.state.nodes)  # of its own: which types a shape may use is remembered by the shape's number
     placer = engine.view.placer
     fits = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
     if fits.all():
@@ -122,9 +122,9 @@ def _that_fit(columns: dict[str, Any], jobs: JobTable, engine: Engine, oversized
         kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
         raise GpuwiseError(
             f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}"
-            f"{f' and {shape.cpus:g} CPUs' if shape.cpus else ''}, which {engine.journal.cluster.describe()} does not hold "
-            f"even when it is empty ({int((~ok).sum())} such jobs in all); use a larger cluster, or leave them out with "
-            "--drop-oversized (oversized='drop')"
+            f"{f' and {shape.cpus:g} CPUs' if shape.cpus else ''}, which {engine.journal.cluster.describe()} "
+            f"does not hold even when it is empty ({int((~ok).sum())} such jobs in all); use a larger cluster, "
+            "or leave them out with --drop-oversized (oversized='drop')"
         )
     keep = np.flatnonzero(ok)
     return {name: [values[i] for i in keep] for name, values in columns.items()}

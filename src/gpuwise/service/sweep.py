@@ -53,7 +53,9 @@ class Run:
         return {"key": self.key, **done.as_dict(), "trace": self.trace, "load": self.load}
 
 
-def plan_sweep(trace: str, cluster: str, policies: Sequence[str], loads: Sequence[float], seeds: Sequence[int], **options: Any) -> list[Run]:
+def plan_sweep(
+    trace: str, cluster: str, policies: Sequence[str], loads: Sequence[float], seeds: Sequence[int], **options: Any
+) -> list[Run]:
     """The runs of a sweep; names are checked before the first one starts."""
     load_cluster(cluster)
     for policy in policies:

@@ -37,7 +37,7 @@ def check_policy(policy: str | Policy | Callable[[], Policy], seeds: int = 3) ->
     if isinstance(policy, str):
         make = lambda: make_policy(policy)  # noqa: E731
     elif isinstance(policy, type) or not hasattr(policy, "decide"):
-        make = policy  # type: ignore[assignment]
+        make = policy
     else:
         make = lambda: copy.deepcopy(policy)  # noqa: E731
     _check_attributes(make())
@@ -68,12 +68,14 @@ class _Audited:
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         before, twin = _fingerprint(view), copy.deepcopy(rng)
-        decision = self._policy.decide(view, rng)
+        decision: Decision = self._policy.decide(view, rng)
         again = self._policy.decide(view, twin)
         if (decision.commands, decision.wake_at) != (again.commands, again.wake_at):
             raise NotConformingError(f"policy {self.name!r}: the same view and seed gave two different decisions")
         if decision.wake_at is not None and not decision.wake_at > view.now_s:
-            raise NotConformingError(f"policy {self.name!r} asks to be woken at {decision.wake_at}, which is not later than now")
+            raise NotConformingError(
+                f"policy {self.name!r} asks to be woken at {decision.wake_at}, which is not later than now"
+            )
         if _fingerprint(view) != before:
             raise NotConformingError(f"policy {self.name!r} changed the state it was shown")
         started = {command.job for command in decision.commands if isinstance(command, (Start, Resume))}

@@ -88,7 +88,9 @@ class SimulationResult:
         return f"<table><caption>{html.escape(self.policy)} on {html.escape(self.cluster)}</caption>{rows}</table>"
 
     def __str__(self) -> str:
-        return f"{self.policy} on {self.cluster}: " + ", ".join(f"{name} {value}" for name, value in self._shown().items())
+        return f"{self.policy} on {self.cluster}: " + ", ".join(
+            f"{name} {value}" for name, value in self._shown().items()
+        )
 
     def _shown(self) -> dict[str, str]:
         metrics = self.metrics

@@ -65,11 +65,11 @@ class VirtualExecutor:
         self._saving: dict[tuple[int, int], float] = {}
         """Devices on which a suspended job is still saving its state, and until when."""
         self._heap: list[tuple[float, int, Event, int, int]] = []
-        """(time, sequence, event, job or -1, epoch): an entry of an older epoch is stale and dropped when it comes up."""
+        """(time, sequence, event, job or -1, epoch); an entry of an older epoch is stale and is dropped when met."""
         self._sequence = count()
         self._now: list[Event] = []
         self.lost_steps = 0.0
-        for fault in sorted(faults, key=lambda fault: (fault.at_s, fault.node)):
+        for fault in _apart(faults):
             self._push(fault.at_s, NodeLost(fault.at_s, fault.node, ()))
             if math.isfinite(fault.down_s):
                 back_s = fault.at_s + fault.down_s
@@ -232,3 +232,18 @@ class VirtualExecutor:
             self._left[job] = steps - self._saved[job]
             kept.append((job, self._saved[job]))
         return NodeLost(now_s, node, tuple(kept))
+
+
+def _apart(faults: Iterable[NodeFault]) -> list[NodeFault]:
+    """Faults in order, those of one node that overlap made one."""
+    last: dict[int, NodeFault] = {}
+    found: list[NodeFault] = []
+    for fault in sorted(faults, key=lambda fault: (fault.at_s, fault.node)):
+        before = last.get(fault.node)
+        if before is not None and fault.at_s <= before.at_s + before.down_s:
+            found.remove(before)
+            ends_s = max(before.at_s + before.down_s, fault.at_s + fault.down_s)
+            fault = NodeFault(before.at_s, fault.node, ends_s - before.at_s)
+        last[fault.node] = fault
+        found.append(fault)
+    return found

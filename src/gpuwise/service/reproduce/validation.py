@@ -50,7 +50,9 @@ def muri_simulated(data: Path) -> list[Row]:
             row = published.filter(policy=theirs, metric="JCT", trace=name)
             result = simulate(trace, "8x8:V100", policy)
             metric = f"Muri {name}, {policy}: average JCT"
-            found.append(Row(NAME, metric, "s", row["value_seconds"][0], result.metrics.avg_jct_s, within, "their simulator"))
+            found.append(
+                Row(NAME, metric, "s", row["value_seconds"][0], result.metrics.avg_jct_s, within, "their simulator")
+            )
     return found
 
 
@@ -61,5 +63,7 @@ def muri_measured(data: Path) -> list[Row]:
     for theirs, (policy, _) in MURI_POLICIES.items():
         result = simulate(trace, "8x8:V100", policy)
         metric = f"Muri testbed, {policy}: average JCT"
-        found.append(Row(NAME, metric, "s", TESTBED_AVG_JCT_S[theirs], result.metrics.avg_jct_s, 0.10, "measured on 64 V100"))
+        found.append(
+            Row(NAME, metric, "s", TESTBED_AVG_JCT_S[theirs], result.metrics.avg_jct_s, 0.10, "measured on 64 V100")
+        )
     return found
