@@ -9,7 +9,7 @@ from time import perf_counter
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.service.data import data_dir
 from gpuwise.service.simulate import simulate
-from gpuwise.sim.traces import Trace, read_trace, repeat
+from gpuwise.sim.traces import Trace, prolong, read_trace
 
 CLUSTER = "312x8:V100"
 
@@ -33,7 +33,7 @@ def main() -> None:
     for policy in args.policies.split(","):
         took = []
         for times in args.times:
-            result = simulate(trace if times == 1 else repeat(trace, times), args.cluster, policy, oversized="drop")
+            result = simulate(trace if times == 1 else prolong(trace, times), args.cluster, policy, oversized="drop")
             took.append(result.wall_s)
             rate = result.metrics.jobs / result.wall_s
             metrics = result.metrics

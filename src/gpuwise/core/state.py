@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import RateModel
-from gpuwise.core.queue import RankKey, WaitingQueue
+from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.spec import ClusterSpec, Sharing
-from gpuwise.core.tables import Array
+from gpuwise.core.tables import Array, read_only
 
 
 class Residents:
@@ -40,22 +42,52 @@ class Residents:
         return tuple(sorted(found))
 
 
+class Holders:
+    """The jobs that hold GPUs as an array, in no order, for passes over all of them."""
+
+    def __init__(self) -> None:
+        self._jobs: Array = np.zeros(64, dtype="i8")
+        self._at: dict[int, int] = {}
+
+    def add(self, job: int) -> None:
+        """A job gets GPUs."""
+        count = len(self._at)
+        if count == len(self._jobs):
+            self._jobs = np.concatenate([self._jobs, np.zeros_like(self._jobs)])
+        self._jobs[count] = job
+        self._at[job] = count
+
+    def remove(self, job: int) -> None:
+        """A job gives its GPUs back; the last one takes its place."""
+        gap = self._at.pop(job)
+        last = len(self._at)
+        if gap != last:
+            moved = self._jobs.item(last)
+            self._jobs[gap] = moved
+            self._at[moved] = gap
+
+    def array(self) -> Array:
+        """Their rows, read-only."""
+        return read_only(self._jobs[: len(self._at)])
+
+
 class ClusterState:
     """Jobs, nodes and what is free, as columns and indexes."""
 
-    def __init__(self, cluster: ClusterSpec, beliefs: RateModel | None = None, order: RankKey | None = None) -> None:
+    def __init__(self, cluster: ClusterSpec, beliefs: RateModel | None = None, jobs: JobTable | None = None) -> None:
         self.now_s = 0.0
         self.nodes = NodeTable()
         for node in cluster.nodes:
             self.nodes.add(node)
-        self.jobs = JobTable()
+        self.jobs = JobTable() if jobs is None else jobs
         self.capacity = Capacity(self.nodes)
         self.placed: dict[int, Placement] = {}
         """Where each job that holds GPUs holds them, in the order they came."""
+        self.holders = Holders()
         self.residents = Residents()
         self.submitted = 0
         """Jobs submitted so far."""
-        self.waiting = WaitingQueue(self.jobs, order or self._submitted_at)
+        self.waiting = WaitingQueue(self.jobs, self._submitted_at)
         self.beliefs: RateModel = beliefs if beliefs is not None else DeclaredRates(self.jobs, self.nodes)
 
     def _submitted_at(self, job: int) -> float:

@@ -85,10 +85,11 @@ class ClusterView:
 
     def remaining_s(self, job: int) -> float:
         """Believed time a job still needs: at its rate while it runs, as declared while it waits."""
-        jobs = self._state.jobs
-        left = jobs.steps.item(job) - jobs.steps_done.item(job)
-        if jobs.status.item(job) == Status.RUNNING and jobs.rate.item(job) > 0:
-            return max(0.0, left / jobs.rate.item(job) - (self.now_s - jobs.since_s.item(job)))
+        jobs = self.jobs
+        left = float(jobs.steps.item(job) - jobs.steps_done.item(job))
+        rate = float(jobs.rate.item(job))
+        if jobs.status.item(job) == Status.RUNNING and rate > 0:
+            return max(0.0, left / rate - (self.now_s - float(jobs.since_s.item(job))))
         return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
 
     def attained_gpu_s(self, job: int) -> float:
@@ -100,8 +101,8 @@ class ClusterView:
         return attained
 
     def holders(self) -> Array:
-        """The jobs that hold GPUs, as an array for the methods below."""
-        return np.fromiter(self.placed, dtype="i8", count=len(self.placed))
+        """The jobs that hold GPUs, in no order, as an array for the methods below."""
+        return self._state.holders.array()
 
     def attained_of(self, holders: Array) -> Array:
         """GPU time held so far, of many jobs that hold GPUs."""

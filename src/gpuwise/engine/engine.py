@@ -28,7 +28,7 @@ from gpuwise.core.commands import (
 )
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, WokeUp
-from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
 from gpuwise.core.protocols import Placer, Policy, RateModel
 from gpuwise.core.spec import ClusterSpec, Sharing
 from gpuwise.core.state import ClusterState
@@ -56,12 +56,13 @@ class Engine:
         placer: Placer,
         seed: int = 0,
         beliefs: RateModel | None = None,
+        jobs: JobTable | None = None,
         round_s: float | None = None,
     ) -> None:
         if round_s is not None and not (round_s > 0 and math.isfinite(round_s)):
             raise GpuwiseError(f"a round of {round_s} s; it must be above 0")
         self.policy = policy
-        self.state = ClusterState(cluster, beliefs)
+        self.state = ClusterState(cluster, beliefs, jobs)
         self.view = ClusterView(self.state, getattr(policy, "placer", None) or placer)
         if hasattr(policy, "rank"):
             self.state.waiting.key = partial(policy.rank, self.view)

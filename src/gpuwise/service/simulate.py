@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import polars as pl
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import JobTable
+from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import Placer, Policy
 from gpuwise.core.spec import ANY_SHARING, ClusterSpec, JobSpec
 from gpuwise.core.state import DeclaredRates
@@ -48,24 +50,26 @@ def simulate(
     """Replays a trace on a cluster under a policy.
 
     ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``round_s`` lets
-    the policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time around
-    the truth: log-normally, with this standard deviation. A job larger than the cluster is an error, or left out with
-    ``oversized="drop"``.
+    the policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time
+    around the truth: log-normally, with this standard deviation. A job larger than the cluster is an error, or left out
+    with ``oversized="drop"``.
     """
     spec = load_cluster(cluster)
     chosen = make_policy(policy) if isinstance(policy, str) else policy
     columns, name = _job_columns(trace)
     begun = perf_counter()
-    jobs = JobTable()
-    jobs.declare_columns(columns)
+    jobs = _declare(columns, forecast_error, seed)
     placer = make_placer(placement, jobs, seed) if isinstance(placement, str) else placement
-    engine = Engine(spec, chosen, placer=placer, seed=seed, round_s=round_s)
-    columns = _that_fit(columns, jobs, engine, oversized)
-    true_s = np.asarray(columns["duration_s"], dtype="f8")
-    engine.state.jobs.declare_columns({**columns, "duration_s": _believed(true_s, forecast_error, seed).tolist()})
-    table = engine.state.jobs
-    truth = DeclaredRates(table, engine.state.nodes, durations_s=true_s)
-    executor = VirtualExecutor(table, truth, faults=faults)
+    finder = getattr(chosen, "placer", None) or placer
+    fits = _fits(jobs, spec, finder)
+    if not fits.all():
+        if oversized == "error" or not fits.any():
+            raise GpuwiseError(_too_large(jobs, fits, spec))
+        columns = {column: [values[i] for i in np.flatnonzero(fits)] for column, values in columns.items()}
+        jobs = _declare(columns, forecast_error, seed)
+    engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s)
+    truth = DeclaredRates(jobs, engine.state.nodes, durations_s=np.asarray(columns["duration_s"], dtype="f8"))
+    executor = VirtualExecutor(jobs, truth, faults=faults)
     with _no_collection():
         drive(engine, executor)
     label = policy if isinstance(policy, str) else chosen.name
@@ -73,12 +77,17 @@ def simulate(
     return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - begun, engine)
 
 
-def _believed(true_s: Array, error: float, seed: int) -> Array:
-    if error < 0:
-        raise GpuwiseError(f"a forecast error of {error}; it must be 0 or more")
-    if error == 0:
-        return true_s
-    return true_s * np.exp(np.random.default_rng(seed).normal(0.0, error, len(true_s)))
+def _declare(columns: dict[str, Any], forecast_error: float, seed: int) -> JobTable:
+    """The job table, with what is believed of run times in place of the truth."""
+    if not (forecast_error >= 0 and math.isfinite(forecast_error)):
+        raise GpuwiseError(f"a forecast error of {forecast_error}; it must be 0 or more")
+    jobs = JobTable()
+    if forecast_error:
+        noise = np.random.default_rng(seed).normal(0.0, forecast_error, len(columns["id"]))
+        believed_s = np.asarray(columns["duration_s"], dtype="f8") * np.exp(noise)
+        columns = {**columns, "duration_s": believed_s.tolist()}
+    jobs.declare_columns(columns)
+    return jobs
 
 
 def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
@@ -108,26 +117,27 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
     return columns
 
 
-def _that_fit(columns: dict[str, Any], jobs: JobTable, engine: Engine, oversized: str) -> dict[str, Any]:
-    """Turns away jobs that the empty cluster does not hold."""
-    empty = Capacity(engine.state.nodes)  # of its own: which types a shape may use is remembered by the shape's number
-    placer = engine.view.placer
-    fits = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
-    if fits.all():
-        return columns
-    ok = fits[jobs.shape[: len(jobs)]]
-    if oversized == "error" or not ok.any():
-        row = int(np.argmin(ok))
-        shape = jobs.shape_of(row)
-        kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
-        raise GpuwiseError(
-            f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}"
-            f"{f' and {shape.cpus:g} CPUs' if shape.cpus else ''}, which {engine.journal.cluster.describe()} "
-            f"does not hold even when it is empty ({int((~ok).sum())} such jobs in all); use a larger cluster, "
-            "or leave them out with --drop-oversized (oversized='drop')"
-        )
-    keep = np.flatnonzero(ok)
-    return {name: [values[i] for i in keep] for name, values in columns.items()}
+def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer) -> Array:
+    """Which jobs the cluster holds when it is empty."""
+    nodes = NodeTable()
+    for node in cluster.nodes:
+        nodes.add(node)
+    empty = Capacity(nodes)
+    by_shape = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
+    fits: Array = by_shape[jobs.shape[: len(jobs)]]
+    return fits
+
+
+def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec) -> str:
+    row = int(np.argmin(fits))
+    shape = jobs.shape_of(row)
+    kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    cpus = f" and {shape.cpus:g} CPUs" if shape.cpus else ""
+    return (
+        f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}{cpus}, which {cluster.describe()} does not hold even "
+        f"when it is empty ({int((~fits).sum())} such jobs in all); use a larger cluster, or leave them out with "
+        "--drop-oversized (oversized='drop')"
+    )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from gpuwise.sim.traces.files import read_trace, trace_from_frame, write_trace
 from gpuwise.sim.traces.formats import FORMATS, Format
 from gpuwise.sim.traces.generate import GENERATORS, generate
 from gpuwise.sim.traces.nodes import NodeRow, read_nodes
-from gpuwise.sim.traces.reshape import repeat, scale_load, take
+from gpuwise.sim.traces.reshape import prolong, repeat, scale_load, take
 from gpuwise.sim.traces.schema import TRACE_SCHEMA, Column
 from gpuwise.sim.traces.synthetic import gavel, milan, philly_like
 from gpuwise.sim.traces.trace import Trace
@@ -24,6 +24,7 @@ __all__ = [
     "generate",
     "milan",
     "philly_like",
+    "prolong",
     "read_nodes",
     "read_trace",
     "repeat",

@@ -26,6 +26,26 @@ def take(trace: Trace, jobs: int) -> Trace:
     return replace(trace, jobs=trace.jobs.head(jobs))
 
 
+def prolong(trace: Trace, times: int) -> Trace:
+    """The trace ``times`` times in turn: the same load for that many times as long.
+
+    The first job of a turn comes as long after the last of the one before as jobs come apart on average. Copy k of job
+    ``a`` is ``a#k``.
+    """
+    if times < 1:
+        raise TraceError(f"cannot prolong a trace {times} times; prolong it 1 time or more")
+    submit_s = trace.jobs["submit_s"]
+    span_s = float(submit_s[-1] - submit_s[0])
+    turn_s = span_s + span_s / max(len(submit_s) - 1, 1)
+    turns = [
+        trace.jobs.with_columns(
+            pl.col("id") + f"#{turn}", pl.col("submit_s") + turn * turn_s, pl.col("deadline_s") + turn * turn_s
+        )
+        for turn in range(times)
+    ]
+    return replace(trace, jobs=pl.concat(turns))
+
+
 def repeat(trace: Trace, times: int) -> Trace:
     """Every job ``times`` times, at the same moment: the same load on a cluster that many times as large.
 
