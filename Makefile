@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-TRACE ?= gen:philly?jobs=2000&load=0.9&gpus=64&seed=7
+TRACE ?= gen:gavel?jobs=1000&rate=1.6&seed=7
 CLUSTER ?= 8x8:V100
 POLICY ?= fifo,fifo-backfill,sjf,srtf,las
 REPORT ?= out/report.html
@@ -15,7 +15,7 @@ REPORT ?= out/report.html
 .PHONY: help run test check bench clean distclean
 
 help:
-	@echo "make run        simulate 2,000 jobs under five policies; report in $(REPORT)"
+	@echo "make run        simulate 1,000 jobs under five policies; report in $(REPORT)"
 	@echo "make test       run all tests"
 	@echo "make check      lint, format, types, layers"
 	@echo "make bench      measure speed"
@@ -23,7 +23,7 @@ help:
 
 run: $(INSTALLED)
 	@mkdir -p $(dir $(REPORT))
-	$(BIN)/gpuwise simulate "$(TRACE)" --cluster "$(CLUSTER)" --policy "$(POLICY)" --report "$(REPORT)"
+	$(BIN)/gpuwise simulate "$(TRACE)" --cluster "$(CLUSTER)" --policy "$(POLICY)" --report "$(REPORT)" -o table
 
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest $(ARGS)

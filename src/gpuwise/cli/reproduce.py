@@ -22,4 +22,4 @@ def reproduce_command(
     from gpuwise.service.reproduce.registry import reproduce
 
     rows = reproduce(name)
-    show([row.as_dict() for row in rows], output, ("metric", "unit", "paper", "ours", "error", "met", "note"))
+    show([row.as_dict() for row in rows], output, ("metric", "unit", "paper", "ours", "difference", "met", "note"))

@@ -30,8 +30,13 @@ class Row:
         """The row for JSON and tables."""
         return {
             "experiment": self.experiment, "metric": self.metric, "unit": self.unit, "paper": self.paper,
-            "ours": self.ours, "error": self.error, "within": self.within, "met": self.met, "note": self.note,
+            "ours": self.ours, "difference": self.difference, "within": self.within, "met": self.met, "note": self.note,
         }  # fmt: skip
+
+    @property
+    def difference(self) -> str:
+        """The error as a person reads it."""
+        return f"{self.error:+.2f} points" if self.unit == "%" else f"{100 * self.error:+.2f} %"
 
     @property
     def met(self) -> bool:
