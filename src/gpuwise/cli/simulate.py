@@ -29,7 +29,9 @@ COLUMNS = (
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a generator such as gen:gavel?jobs=500&rate=4&seed=1.")
 ]
-ClusterOption = Annotated[str, typer.Option("--cluster", "-c", help="NODESxGPUS:TYPE joined by +, or a TOML file.")]
+ClusterOption = Annotated[
+    str, typer.Option("--cluster", "-c", help="NODESxGPUS:TYPE joined by +, a TOML file, or a node list (.csv).")
+]
 PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="Policies, joined by commas; see gpuwise policies.")]
 PlacementOption = Annotated[
     str | None, typer.Option(help="best-fit, first-fit, worst-fit, consolidated, spread, fgd or random.")

@@ -1,9 +1,10 @@
-"""Clusters as users name them: shorthand, or a TOML file; GPU types checked against the catalogue."""
+"""Clusters as users name them: shorthand, a TOML file, or the node list of a trace; GPU types are the catalogue's."""
 
 from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,39 @@ from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.spec import ClusterSpec, NodeSpec, field_names
 from gpuwise.core.units import parse_bytes
 from gpuwise.devices import gpu_type
+from gpuwise.sim.traces import read_nodes
 
 _FILE_FIELDS = ("count", *(name for name in field_names(NodeSpec) if name != "name"), "name")
 
 
 def load_cluster(given: str | Path | ClusterSpec) -> ClusterSpec:
-    """A cluster from shorthand such as ``8x8:V100``, a TOML file, or an object; memory and price from the catalogue."""
+    """A cluster from shorthand such as ``8x8:V100``, a file, or an object; memory and price are the catalogue's.
+
+    A file is a TOML file with ``[[node]]`` tables, or a node list (.csv) as openb, Tiresias and Muri have.
+    """
     if isinstance(given, ClusterSpec):
         return given
     text = str(given)
-    if isinstance(given, Path) or text.endswith(".toml"):
+    if text.endswith(".toml"):
         return _from_toml(Path(given))
-    spec = ClusterSpec.parse(text)
-    known = {name: _known(NodeSpec(name="", gpu_type=name, gpus=1)) for name in {node.gpu_type for node in spec.nodes}}
-    return ClusterSpec(tuple(_fill(node, known[node.gpu_type]) for node in spec.nodes))
+    if text.endswith(".csv"):
+        rows = read_nodes(text)
+        return _from_catalogue(
+            [
+                NodeSpec(
+                    name=row.name, gpu_type=row.gpu_type, gpus=row.gpus, cpus=row.cpus, memory_bytes=row.memory_bytes
+                )
+                for row in rows
+            ]
+        )
+    return _from_catalogue(ClusterSpec.parse(text).nodes)
+
+
+def _from_catalogue(nodes: Sequence[NodeSpec]) -> ClusterSpec:
+    """Nodes with what the catalogue knows of their GPUs; a node list may leave the type open."""
+    names = {node.gpu_type for node in nodes if node.gpu_type}
+    known = {name: _known(NodeSpec(name="", gpu_type=name, gpus=1)) for name in sorted(names)}
+    return ClusterSpec(tuple(_fill(node, known[node.gpu_type]) if node.gpu_type else node for node in nodes))
 
 
 def _fill(node: NodeSpec, one: NodeSpec) -> NodeSpec:
