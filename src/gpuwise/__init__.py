@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpuwise.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from gpuwise.core.commands import Decision, Placement
+    from gpuwise.core.commands import NOTHING, Decision, Placement, Reason, Why
     from gpuwise.core.errors import GpuwiseError
     from gpuwise.core.events import CAPACITY_CHANGES
     from gpuwise.core.protocols import Policy
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from gpuwise.sim.conformance import check_policy
     from gpuwise.sim.result import SimulationResult
     from gpuwise.sim.traces import Trace, read_trace, write_trace
+    from gpuwise.sim.virtual import NodeFault
 
-__version__ = "0.1.0"
 
 _HOME = {
     "CAPACITY_CHANGES": "gpuwise.core.events",
@@ -28,12 +30,16 @@ _HOME = {
     "Draft": "gpuwise.core.view",
     "GpuwiseError": "gpuwise.core.errors",
     "JobSpec": "gpuwise.core.spec",
+    "NOTHING": "gpuwise.core.commands",
+    "NodeFault": "gpuwise.sim.virtual",
     "NodeSpec": "gpuwise.core.spec",
     "Placement": "gpuwise.core.commands",
     "Policy": "gpuwise.core.protocols",
+    "Reason": "gpuwise.core.commands",
     "Sharing": "gpuwise.core.spec",
     "SimulationResult": "gpuwise.sim.result",
     "Trace": "gpuwise.sim.traces",
+    "Why": "gpuwise.core.commands",
     "check_policy": "gpuwise.sim.conformance",
     "gpu_type": "gpuwise.devices",
     "gpu_types": "gpuwise.devices",
@@ -43,10 +49,30 @@ _HOME = {
 }
 
 __all__ = [
-    "CAPACITY_CHANGES", "ClusterSpec", "ClusterView", "Decision", "Draft", "GpuwiseError", "JobSpec", "NodeSpec",
-    "Placement", "Policy", "Sharing", "SimulationResult", "Trace", "check_policy", "gpu_type", "gpu_types",
-    "read_trace", "simulate", "write_trace",
-]  # fmt: skip
+    "CAPACITY_CHANGES",
+    "NOTHING",
+    "ClusterSpec",
+    "ClusterView",
+    "Decision",
+    "Draft",
+    "GpuwiseError",
+    "JobSpec",
+    "NodeFault",
+    "NodeSpec",
+    "Placement",
+    "Policy",
+    "Reason",
+    "Sharing",
+    "SimulationResult",
+    "Trace",
+    "Why",
+    "check_policy",
+    "gpu_type",
+    "gpu_types",
+    "read_trace",
+    "simulate",
+    "write_trace",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,81 +4,70 @@ from __future__ import annotations
 
 import random
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command import Answer, gpuwise, write_jobs
+from command import Answer, gpuwise, process, write_jobs
 
 ON = "-c 1x4:V100"
 
 
-@dataclass(frozen=True)
-class Case:
-    """A command, and words that its answer must have."""
-
-    command: str
-    words: tuple[str, ...]
-
-
-def told(command: str, *words: str) -> Case:
-    return Case(command, words)
-
-
 CASES = {
+    # each a command, and words that its answer must have
     # names
-    "policy": told(f"simulate ok.csv {ON} -p fifo,srft", "unknown policy 'srft'", "did you mean srtf"),
-    "policy's parameter": told(f"simulate ok.csv {ON} -p srtf?repak=true", "repak", "repack"),
-    "GPU type": told("simulate ok.csv -c 1x4:V10", "unknown GPU type 'V10'", "V100"),
-    "GPU type of a list": told("gpus V100 A10O", "unknown GPU type 'A10O'", "A100"),
-    "cluster": told("simulate ok.csv -c 4V100", "'4V100'", "NODESxGPUS:TYPE", "8x8:V100"),
-    "placement": told(f"simulate ok.csv {ON} --placement bestfit", "unknown placement 'bestfit'", "best-fit"),
-    "format": told(f"simulate ok.csv {ON} --format tiresia", "unknown trace format 'tiresia'", "tiresias"),
-    "generator": told(f"simulate gen:gavle?jobs=5 {ON}", "unknown generator 'gavle'", "gavel"),
-    "generator's parameter": told(f"simulate gen:gavel?job=5 {ON}", "'job'", "did you mean jobs"),
-    "experiment": told("reproduce validaton", "unknown experiment 'validaton'", "validation"),
+    "policy": (f"simulate ok.csv {ON} -p fifo,srft", "unknown policy 'srft'", "did you mean srtf"),
+    "policy's parameter": (f"simulate ok.csv {ON} -p srtf?repak=true", "repak", "repack"),
+    "GPU type": ("simulate ok.csv -c 1x4:V10", "unknown GPU type 'V10'", "V100"),
+    "GPU type of a list": ("gpus V100 A10O", "unknown GPU type 'A10O'", "A100"),
+    "cluster": ("simulate ok.csv -c 4V100", "'4V100'", "NODESxGPUS:TYPE", "8x8:V100"),
+    "placement": (f"simulate ok.csv {ON} --placement bestfit", "unknown placement 'bestfit'", "best-fit"),
+    "format": (f"simulate ok.csv {ON} --format tiresia", "unknown trace format 'tiresia'", "tiresias"),
+    "generator": (f"simulate gen:gavle?jobs=5 {ON}", "unknown generator 'gavle'", "gavel"),
+    "generator's parameter": (f"simulate gen:gavel?job=5 {ON}", "'job'", "did you mean jobs"),
+    "experiment": ("reproduce validaton", "unknown experiment 'validaton'", "validation"),
     # traces
-    "empty": told(f"simulate empty.csv {ON}", "empty.csv", "empty"),
-    "header only": told(f"simulate header.csv {ON}", "header.csv", "no jobs"),
-    "negative duration": told(f"simulate negative.csv {ON}", "negative.csv:3", "duration_s", "'-5'", "--skip-bad"),
-    "NaN": told(f"simulate nan.csv {ON}", "nan.csv:2", "duration_s", "'nan'", "--skip-bad"),
-    "duplicate id": told(f"simulate twice.csv {ON}", "twice.csv:3", "column id", "'a'", "--skip-bad"),
-    "oversized": told(f"simulate large.csv {ON}", "'large'", "64 GPUs", "1x4:V100", "--drop-oversized"),
-    "10 MB in one line": told(f"simulate line.csv {ON}", "line.csv", "not a trace", "submit_s"),
-    "10 MB in one cell": told(f"simulate cell.csv {ON}", "cell.csv:2", "too long"),
-    "binary": told(f"simulate binary.csv {ON}", "binary.csv", "binary data"),
-    "missing": told(f"simulate okay.csv {ON}", "okay.csv", "no such file", "ok.csv"),
+    "empty": (f"simulate empty.csv {ON}", "empty.csv", "empty"),
+    "header only": (f"simulate header.csv {ON}", "header.csv", "no jobs"),
+    "negative duration": (f"simulate negative.csv {ON}", "negative.csv:3", "duration_s", "'-5'", "--skip-bad"),
+    "NaN": (f"simulate nan.csv {ON}", "nan.csv:2", "duration_s", "'nan'", "--skip-bad"),
+    "duplicate id": (f"simulate twice.csv {ON}", "twice.csv:3", "column id", "'a'", "--skip-bad"),
+    "oversized": (f"simulate large.csv {ON}", "'large'", "64 GPUs", "1x4:V100", "--drop-oversized"),
+    "10 MB in one line": (f"simulate line.csv {ON}", "line.csv", "not a trace", "submit_s"),
+    "10 MB in one cell": (f"simulate cell.csv {ON}", "cell.csv:2", "too long"),
+    "binary": (f"simulate binary.csv {ON}", "binary.csv", "binary data"),
+    "missing": (f"simulate okay.csv {ON}", "okay.csv", "no such file", "ok.csv"),
     # options
-    "round": told(f"simulate ok.csv {ON} --round soon", "'soon' is not a duration"),
-    "round of 0": told(f"simulate ok.csv {ON} --round 0", "a round of 0", "above 0"),
-    "seed below 0": told(f"simulate ok.csv {ON} --seed -1", "seed", "-1"),
-    "forecast error": told(f"simulate ok.csv {ON} --forecast-error nan", "forecast error of nan"),
-    "seeds": told(f"sweep ok.csv {ON} -p fifo --seeds 1-x", "'1-x'", "0-9"),
-    "seeds backwards": told(f"sweep ok.csv {ON} -p fifo --seeds 5-1", "'5-1'", "0-9"),
-    "load of 0": told(f"sweep ok.csv {ON} -p fifo --load 1,0", "above 0"),
-    "jobs of two policies": told(f"simulate ok.csv {ON} -p fifo,sjf --jobs jobs.csv", "--jobs", "one policy"),
+    "round": (f"simulate ok.csv {ON} --round soon", "'soon' is not a duration"),
+    "round of 0": (f"simulate ok.csv {ON} --round 0", "a round of 0", "above 0"),
+    "seed below 0": (f"simulate ok.csv {ON} --seed -1", "seed", "-1"),
+    "forecast error": (f"simulate ok.csv {ON} --forecast-error nan", "forecast error of nan"),
+    "seeds": (f"sweep ok.csv {ON} -p fifo --seeds 1-x", "'1-x'", "0-9"),
+    "seeds backwards": (f"sweep ok.csv {ON} -p fifo --seeds 5-1", "'5-1'", "0-9"),
+    "load of 0": (f"sweep ok.csv {ON} -p fifo --load 1,0", "above 0"),
+    "jobs of two policies": (f"simulate ok.csv {ON} -p fifo,sjf --jobs jobs.csv", "--jobs", "one policy"),
     # files to write; not even the superuser can write below a file, or over a folder
-    "jobs below a file": told(f"simulate ok.csv {ON} --jobs ok.csv/jobs.csv", "ok.csv/jobs.csv"),
-    "jobs over a folder": told(f"simulate ok.csv {ON} --jobs folder.csv", "folder.csv"),
-    "jobs as text": told(f"simulate ok.csv {ON} --jobs jobs.txt", "jobs.txt", ".csv or .parquet"),
-    "journal over a folder": told(f"simulate ok.csv {ON} --journal folder.csv", "folder.csv"),
-    "report below a file": told(f"simulate ok.csv {ON} --report ok.csv/report.html", "ok.csv/report.html"),
-    "report over a folder": told(f"simulate ok.csv {ON} --report folder.csv", "folder.csv"),
-    "plot as PDF": told(f"simulate ok.csv {ON} --plot plot.pdf", "plot.pdf", ".png or .svg"),
-    "store over a folder": told(f"sweep ok.csv {ON} -p fifo --store folder.csv", "folder.csv"),
-    "conversion below a file": told("convert ok.csv ok.csv/other.csv", "ok.csv/other.csv"),
+    "jobs below a file": (f"simulate ok.csv {ON} --jobs ok.csv/jobs.csv", "ok.csv/jobs.csv"),
+    "jobs over a folder": (f"simulate ok.csv {ON} --jobs folder.csv", "folder.csv"),
+    "jobs as text": (f"simulate ok.csv {ON} --jobs jobs.txt", "jobs.txt", ".csv or .parquet"),
+    "journal over a folder": (f"simulate ok.csv {ON} --journal folder.csv", "folder.csv"),
+    "report below a file": (f"simulate ok.csv {ON} --report ok.csv/report.html", "ok.csv/report.html"),
+    "report over a folder": (f"simulate ok.csv {ON} --report folder.csv", "folder.csv"),
+    "plot as PDF": (f"simulate ok.csv {ON} --plot plot.pdf", "plot.pdf", ".png or .svg"),
+    "store over a folder": (f"sweep ok.csv {ON} -p fifo --store folder.csv", "folder.csv"),
+    "conversion below a file": ("convert ok.csv ok.csv/other.csv", "ok.csv/other.csv"),
     # files to read
-    "results that are none": told("compare ok.csv", "ok.csv:1", "gpuwise simulate -o json"),
-    "results that are binary": told("compare binary.csv", "binary.csv", "gpuwise simulate -o json"),
+    "results that are none": ("compare ok.csv", "ok.csv:1", "gpuwise simulate -o json"),
+    "results that are binary": ("compare binary.csv", "binary.csv", "gpuwise simulate -o json"),
     # clusters; more of them in tests/service/test_clusters.py
-    "TOML: unknown field": told("simulate ok.csv -c unknown.toml", "'gpuz'", "unknown.toml", "gpus"),
-    "TOML: no gpus": told("simulate ok.csv -c without.toml", "without.toml", "gpus"),
-    "TOML: wrong type": told("simulate ok.csv -c wrong.toml", "wrong.toml", "gpu_type", "5"),
-    "TOML: not TOML": told("simulate ok.csv -c prose.toml", "prose.toml", "line 1"),
-    "TOML: missing": told("simulate ok.csv -c nowhere.toml", "nowhere.toml"),
+    "TOML: unknown field": ("simulate ok.csv -c unknown.toml", "'gpuz'", "unknown.toml", "gpus"),
+    "TOML: no gpus": ("simulate ok.csv -c without.toml", "without.toml", "gpus"),
+    "TOML: wrong type": ("simulate ok.csv -c wrong.toml", "wrong.toml", "gpu_type", "5"),
+    "TOML: not TOML": ("simulate ok.csv -c prose.toml", "prose.toml", "line 1"),
+    "TOML: missing": ("simulate ok.csv -c nowhere.toml", "nowhere.toml"),
 }  # fmt: skip
+
+IN_A_PROCESS = ("policy", "negative duration", "10 MB in one line", "10 MB in one cell", "binary", "jobs over a folder")
+"""The cases that are also met from outside: how each kind of error leaves, and what is slow if anything is."""
 
 
 @pytest.fixture(scope="module")
@@ -103,32 +92,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.fixture(scope="module")
-def answers(folder: Path) -> Iterator[dict[str, Future[Answer]]]:
-    """The answers to all cases, two at a time: a process takes most of its time to start."""
-    pool = ThreadPoolExecutor(2)
-    yield {
-        name: pool.submit(gpuwise, *shlex.split(case.command), folder=folder)
-        for name, case in CASES.items()
-    }  # fmt: skip
-    pool.shutdown(cancel_futures=True)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_wrong_is_told_in_one_line(name: str, answers: dict[str, Future[Answer]]) -> None:
-    answer = answers[name].result()
+def check(answer: Answer, *words: str) -> None:
     assert "Traceback" not in answer.err, answer.err.splitlines()[-1]
     assert answer.code == 2, answer.err
     assert answer.err.startswith("gpuwise: ")
     assert answer.err.count("\n") == 1, answer.err
     assert len(answer.err) < 2000
-    for word in CASES[name].words:
+    for word in words:
         assert word in answer.err
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("10 MB")])
-def test_a_huge_line_is_answered_at_once(name: str, answers: dict[str, Future[Answer]]) -> None:
-    assert answers[name].result().wall_s < 5
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_wrong_is_told_in_one_line(name: str, folder: Path) -> None:
+    command, *words = CASES[name]
+    check(gpuwise(*shlex.split(command), folder=folder), *words)
+
+
+@pytest.mark.parametrize("name", IN_A_PROCESS)
+def test_a_process_of_its_own_tells_the_same(name: str, folder: Path) -> None:
+    command, *words = CASES[name]
+    answer = process(*shlex.split(command), folder=folder)
+    check(answer, *words)
+    assert answer.wall_s < 5
 
 
 def test_jobs_larger_than_the_cluster_can_be_left_out(folder: Path) -> None:

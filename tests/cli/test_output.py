@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from command import COMMAND, Answer, gpuwise
+from command import COMMAND, Answer, gpuwise, process
 
 from gpuwise import simulate
 from gpuwise.devices import gpu_types
@@ -60,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def as_json(folder: Path) -> str:
     """One policy's run as JSON, with every file that one policy's run can be written to."""
     files = ("--journal", "made/run.journal", "--jobs", "made/jobs.csv")
-    return right(gpuwise("simulate", TRACE, "-c", CLUSTER, "-p", "srtf", "-o", "json", *files, folder=folder))
+    return right(process("simulate", TRACE, "-c", CLUSTER, "-p", "srtf", "-o", "json", *files, folder=folder))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_help_comes_at_once() -> None:
     assert best_of_five_s(*COMMAND[1:], "--help") < max(0.3, 20 * best_of_five_s("-c", "pass"))
 
 
-@pytest.mark.parametrize("args", [["--help"], ["simulate", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["--help"], ["simulate", "--help"]], ids=" ".join)
 def test_help_loads_nothing_heavy(args: list[str]) -> None:
     program = (
         "import atexit, sys\n"
@@ -133,7 +134,7 @@ def test_json_is_what_python_gives(as_json: str) -> None:
 
 def test_a_pipe_gets_csv_and_tables_when_asked(folder: Path) -> None:
     command = ("simulate", TRACE, "-c", CLUSTER, "-p", "fifo,sjf")
-    piped = records(right(gpuwise(*command, folder=folder)))
+    piped = records(right(process(*command, folder=folder)))
     assert [row["policy"] for row in piped] == ["fifo", "sjf"]
     assert piped[0].keys() >= FIELDS
     assert piped[0]["cost_usd"] == ""
@@ -242,11 +243,11 @@ def test_formats_and_generators_are_listed(folder: Path) -> None:
 
 @pytest.fixture
 def terminal() -> Callable[..., str]:
-    """What a command writes to a terminal of 120 columns."""
+    """What a command writes to a terminal of 120 columns, without its colours."""
 
     def shown(*args: str) -> str:
         ours, theirs = pty.openpty()
-        environment = {**os.environ, "COLUMNS": "120", "TERM": "dumb"}
+        environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
         with subprocess.Popen([*COMMAND, *args], stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
             os.close(theirs)
             text = b""
@@ -257,17 +258,17 @@ def terminal() -> Callable[..., str]:
                 pass
             assert process.wait() == 0
         os.close(ours)
-        return text.decode()
+        return re.sub(r"\x1b\[[\d;]*m", "", text.decode())
 
     return shown
 
 
 def test_a_terminal_gets_a_table(terminal: Callable[..., str]) -> None:
     lines = [line.rstrip() for line in terminal("gpus", "V100", "T4").splitlines() if line.strip()]
-    assert lines[0].split()[0] == "name"
-    assert set(lines[1].strip()) == {"─"}
+    assert any(line.split()[0] == "name" for line in lines)
+    assert any(set(line.strip()) == {"─"} for line in lines)
+    assert any(line.split()[0] == "V100" and "16 GiB" in line for line in lines)
     assert max(map(len, lines)) <= 120
-    assert any(line.startswith(" V100") and "16 GiB" in line for line in lines)
 
 
 def test_a_reader_who_leaves_early_causes_no_complaint() -> None:

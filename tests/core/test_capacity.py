@@ -65,15 +65,6 @@ def test_nodes_with_so_many_idle_devices_are_those_that_a_count_finds(taken: lis
     assert capacity.idle_total == [sum(idle[:4]), sum(idle[4:])]
 
 
-def test_nodes_in_service_are_those_that_are_up():
-    capacity = capacity_of(cluster("3x2:V100+1x4:T4"))
-    capacity.set_up(1, False)
-    assert list(members(capacity.up_nodes())) == [0, 2, 3]
-    assert capacity.idle_total == [4, 4]
-    capacity.set_up(1, True)
-    assert capacity.idle_total == [6, 4]
-
-
 # -- taking and giving -------------------------------------------------------------------------------------------------
 
 MIXED = cluster(

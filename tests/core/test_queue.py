@@ -49,11 +49,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.add(number)
             self.waiting.add(number)
 
-    @rule(factor=st.sampled_from([-1.0, 1.0, 0.0]))
-    def reorder(self, factor: float) -> None:
-        self.keys = {number: key * factor for number, key in self.keys.items()}
-        self.queue.reorder(self._key)
-
     @rule(closed=st.sets(st.integers(0, 3)), closes=st.dictionaries(st.integers(1, 8), st.integers(0, 3), max_size=3))
     def walk(self, closed: set[int], closes: dict[int, int]) -> None:
         """On the way, after so many jobs, a shape closes: the rest of its lane is left out."""

@@ -17,7 +17,7 @@ WRONG_JOBS = {
     "no time": ({"duration_s": 0.0}, "job 'x': duration_s is 0.0; it must be above 0 s"),
     "endless": ({"duration_s": math.inf}, "job 'x': duration_s is inf; it must be above 0 s"),
     "time unknown": ({"duration_s": math.nan}, "job 'x': duration_s is nan; it must be above 0 s"),
-    "never submitted": ({"at": math.inf}, "job 'x': submit_s is inf; it must be a finite time"),
+    "never submitted": ({"at": math.inf}, "job 'x': submit_s is inf; it must be a time of 0 s or later"),
     "negative gang": ({"gpus": -1}, "job 'x': gpus is -1; it must be between min_gpus and max_gpus"),
     "below its range": ({"gpus": 1, "min_gpus": 2}, "job 'x': gpus is 1; it must be between min_gpus and max_gpus"),
     "above its range": ({"gpus": 4, "max_gpus": 2}, "job 'x': gpus is 4; it must be between min_gpus and max_gpus"),
@@ -63,8 +63,8 @@ def test_a_job_fills_in_its_range_and_its_steps():
 
 
 WRONG_NODES = {
-    "too many": ({"gpus": 65}, "node 'n': gpus is 65; it must be 0 to 64"),
-    "negative": ({"gpus": -1}, "node 'n': gpus is -1; it must be 0 to 64"),
+    "too many": ({"gpus": 65}, "node 'n': gpus is 65; it must be a whole number from 0 to 64"),
+    "negative": ({"gpus": -1}, "node 'n': gpus is -1; it must be a whole number from 0 to 64"),
     "cpus": ({"gpus": 1, "cpus": -2}, "node 'n': cpus is -2; it must be 0 or more"),
     "memory": ({"gpus": 1, "memory_bytes": math.nan}, "node 'n': memory_bytes is nan; it must be 0 or more"),
     "still": ({"gpus": 1, "speed": 0.0}, "node 'n': speed is 0.0; it must be above 0"),
@@ -131,7 +131,7 @@ def test_numbers_of_nodes_and_gpus_have_limits(text: str):
 
 
 def test_a_node_of_more_than_64_gpus_is_refused():
-    with pytest.raises(GpuwiseError, match="gpus is 72; it must be 0 to 64"):
+    with pytest.raises(GpuwiseError, match="gpus is 72; it must be a whole number from 0 to 64"):
         ClusterSpec.parse("1x72:GB200")
 
 

@@ -144,13 +144,14 @@ def test_neighbours_on_a_device_are_believed_to_slow_each_other_down_while_both_
     happen(engine, 0.0, JobStarted(0.0, 0))
     assert jobs.rate[0] == 1
     happen(engine, 10.0, Start(1, half))
+    # 0.8 + 0.8 = 1.6 GPUs' worth of work on one GPU: each at 1 / 1.6 = 0.625, from when the other is placed.
+    assert jobs.rate[0] == 0.625
     happen(engine, 20.0, JobStarted(20.0, 1))
-    # 0.8 + 0.8 = 1.6 GPUs' worth of work on one GPU: each at 1 / 1.6 = 0.625.
     assert jobs.rate[:2].tolist() == [0.625, 0.625]
-    assert jobs.steps_done[0] == 20
+    assert jobs.steps_done[0] == 10 + 10 * 0.625
     happen(engine, 36.0, JobFinished(36.0, 1))
     assert jobs.rate[0] == 1
-    assert jobs.steps_done[0] == 20 + 16 * 0.625
+    assert jobs.steps_done[0] == 10 + 26 * 0.625
 
 
 def test_a_lost_node_sends_its_jobs_back_with_what_they_saved():

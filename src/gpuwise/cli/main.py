@@ -21,7 +21,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from gpuwise import __version__
+        from gpuwise.core.version import __version__
 
         print(f"gpuwise {__version__}")
         raise typer.Exit
@@ -43,11 +43,14 @@ def main() -> None:
     try:
         app()
     except GpuwiseError as error:
-        print(f"gpuwise: {error}", file=sys.stderr)
+        print("gpuwise: " + "; ".join(str(error).splitlines()), file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        print(f"gpuwise: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("gpuwise: interrupted", file=sys.stderr)
         sys.exit(130)

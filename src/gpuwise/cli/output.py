@@ -8,7 +8,10 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from gpuwise.core.errors import GpuwiseError
 
 
 class Output(enum.StrEnum):
@@ -37,9 +40,19 @@ def show(
         _table(rows, names, title, wide=chosen is Output.WIDE)
 
 
+def writable(path: Path) -> Path:
+    """A path whose folder is there, made if it was not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GpuwiseError(f"{path}: {error.strerror}") from None
+    return path
+
+
 def _csv(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: _flat(value) for name, value in row.items()} for row in rows)
 

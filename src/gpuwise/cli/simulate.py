@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.output import Output, show
+from gpuwise.cli.output import Output, show, writable
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.units import parse_duration_s
 
@@ -78,13 +78,14 @@ def simulate_command(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
 ) -> None:
     """Replay a trace on a cluster under one or more policies."""
-    from gpuwise.policies.placers import DEFAULT_PLACER
     from gpuwise.policies.registry import make_policy
     from gpuwise.service.clusters import load_cluster
     from gpuwise.service.simulate import simulate
     from gpuwise.sim.traces import read_trace
 
     names = _names(policy)
+    if jobs_to is not None and jobs_to.suffix not in (".csv", ".parquet"):
+        raise GpuwiseError(f"{jobs_to}: write jobs as .csv or .parquet")
     if (jobs_to or journal) and len(names) > 1:
         raise GpuwiseError("--jobs and --journal write one policy's run; give one policy")
     spec = load_cluster(cluster)
@@ -94,7 +95,7 @@ def simulate_command(
     _tell_left_out(loaded)
     results = [
         simulate(
-            loaded, spec, name, placement=placement or DEFAULT_PLACER, seed=seed,
+            loaded, spec, name, placement=placement, seed=seed,
             round_s=None if round_length is None else parse_duration_s(round_length),
             forecast_error=forecast_error, oversized="drop" if drop_oversized else "error",
         )
@@ -104,17 +105,17 @@ def simulate_command(
     if report is not None:
         from gpuwise.sim.report import html_report
 
-        html_report(results, _parent(report))
+        html_report(results, writable(report))
         print(f"report: {report}", file=sys.stderr)
     if plot is not None:
         from gpuwise.sim.plots import save
 
-        save(results, _parent(plot))
+        save(results, writable(plot))
         print(f"plot: {plot}", file=sys.stderr)
     if journal is not None:
-        results[0].engine.journal.write(_parent(journal))
+        results[0].engine.journal.write(writable(journal))
     if jobs_to is not None:
-        _write_frame(results[0].to_frame(), _parent(jobs_to))
+        _write_frame(results[0].to_frame(), writable(jobs_to))
 
 
 def compare_command(
@@ -134,7 +135,9 @@ def sweep_command(
     cluster: ClusterOption,
     policy: PolicyOption,
     load: Annotated[str, typer.Option(help="Loads, joined by commas: 2 lets jobs come twice as fast.")] = "1",
-    seeds: Annotated[str, typer.Option(help="Seeds, joined by commas, or a range such as 0-9.")] = "0",
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, joined by commas, or a range such as 0-9; the trace's own by default.")
+    ] = None,
     store: Annotated[
         Path | None, typer.Option(help="Keeps finished runs, a line each; the sweep goes on from it.")
     ] = None,
@@ -146,14 +149,15 @@ def sweep_command(
 ) -> None:
     """Run policies × loads × seeds on all cores; an interrupted sweep goes on where it was."""
     from gpuwise.policies.placers import DEFAULT_PLACER
-    from gpuwise.service.sweep import plan_sweep, sweep
+    from gpuwise.service.sweep import plan_sweep, seed_of, sweep
 
+    chosen = [seed_of(trace)] if seeds is None else _seeds(seeds)
     runs = plan_sweep(
-        trace, cluster, _names(policy), _numbers(load), _seeds(seeds), placement=placement or DEFAULT_PLACER,
+        trace, cluster, _names(policy), _numbers(load), chosen, placement=placement or DEFAULT_PLACER,
         forecast_error=forecast_error, oversized="drop" if drop_oversized else "error",
     )  # fmt: skip
     if store is not None:
-        _parent(store)
+        writable(store)
     with _Bar(len(runs)) as advance:
         rows = sweep(runs, store, workers, on_done=advance)
     show(rows, output, ("policy", "load", "seed", *COLUMNS[1:]))
@@ -173,13 +177,21 @@ def _names(text: str) -> list[str]:
     """Policies joined by commas; a comma inside a policy's parameters is followed by a number."""
     names: list[str] = []
     for part in filter(None, text.split(",")):
-        if names and "?" in names[-1] and part.replace(".", "", 1).isdigit():
+        if names and "?" in names[-1] and _is_number(part):
             names[-1] += "," + part
         else:
             names.append(part.strip())
     if not names:
         raise GpuwiseError("no policy given; see gpuwise policies")
     return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(text: str) -> list[float]:
@@ -192,9 +204,12 @@ def _numbers(text: str) -> list[float]:
 def _seeds(text: str) -> list[int]:
     low, dash, high = text.partition("-")
     try:
-        return list(range(int(low), int(high) + 1)) if dash else [int(part) for part in text.split(",")]
+        found = list(range(int(low), int(high) + 1)) if dash else [int(part) for part in text.split(",")]
     except ValueError:
-        raise GpuwiseError(f"{text!r} is not a list of seeds such as 0,1,2 or 0-9") from None
+        found = []
+    if not found or min(found) < 0:
+        raise GpuwiseError(f"{text!r} is not a list of seeds such as 0,1,2 or 0-9")
+    return found
 
 
 def _tell_left_out(trace: Any) -> None:
@@ -202,15 +217,11 @@ def _tell_left_out(trace: Any) -> None:
         print(trace.summary(), file=sys.stderr)
 
 
-def _parent(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def _write_frame(frame: Any, path: Path) -> None:
-    if path.suffix not in (".csv", ".parquet"):
-        raise GpuwiseError(f"{path}: write jobs as .csv or .parquet")
-    frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+    try:
+        frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+    except OSError as error:
+        raise GpuwiseError(f"{path}: {error.strerror or error}") from None
 
 
 def _read_results(path: Path) -> list[dict[str, Any]]:
@@ -218,8 +229,14 @@ def _read_results(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise GpuwiseError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GpuwiseError(f"{path}: not what gpuwise simulate -o json writes") from None
     try:
-        parsed = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+        parsed = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else [json.loads(line) for line in text.splitlines() if line.strip()]
+        )
     except json.JSONDecodeError as error:
         raise GpuwiseError(f"{path}:{error.lineno}: not what gpuwise simulate -o json writes ({error.msg})") from None
     if not parsed or not all(isinstance(row, dict) and "policy" in row for row in parsed):

@@ -1,4 +1,4 @@
-"""``convert`` and ``trace``: traces between formats, and what is in one."""
+"""``convert`` and ``formats``: traces from one format to another, and which there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuwise.cli.output import Output, show
+from gpuwise.cli.output import Output, show, writable
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,7 @@ def convert_command(
     from gpuwise.sim.traces import read_trace, write_trace
 
     loaded = read_trace(trace, format=format_, skip_bad=skip_bad, throughputs=throughputs)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    write_trace(loaded, to)
+    write_trace(loaded, writable(to))
     print(loaded.summary())
 
 

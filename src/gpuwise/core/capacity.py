@@ -44,6 +44,11 @@ def node_set(mask: Array) -> NodeSet:
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
+def _snapped(free: float, total: float) -> float:
+    """What is free, with what rounding has added up to taken off when all is."""
+    return total if free > total * (1 - 1e-9) else free
+
+
 class Capacity:
     """Free resources of every node, with the indexes that placements are found by."""
 
@@ -142,10 +147,6 @@ class Capacity:
         enough = (self.free_cpus >= shape.cpus * part - 1e-9) & (self.free_memory >= shape.memory_bytes * part - 1e-3)
         return node_set(enough)
 
-    def up_nodes(self) -> NodeSet:
-        """The nodes in service."""
-        return sum(nodes for buckets in self.by_idle for nodes in buckets)
-
     # -- taking and giving ---------------------------------------------------------------------------------------
 
     def fork(self) -> Capacity:
@@ -235,8 +236,8 @@ class Capacity:
         cpus, memory = self._own("free_cpus"), self._own("free_memory")
         for node, devices, _ in placement.grants:
             part = sign * (devices.bit_count() / shape.gpus if shape.gpus else 1.0)
-            cpus[node] += shape.cpus * part
-            memory[node] += shape.memory_bytes * part
+            cpus[node] = _snapped(cpus[node] + shape.cpus * part, self.nodes.cpus[node])
+            memory[node] = _snapped(memory[node] + shape.memory_bytes * part, self.nodes.memory_bytes[node])
 
     def _take_shares(self, placement: Placement, shape: Shape) -> None:
         sharing, milli = placement.sharing, placement.milli

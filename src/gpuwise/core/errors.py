@@ -16,9 +16,14 @@ class UnknownNameError(GpuwiseError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind = kind
         self.name = name
+        known = tuple(known)
         self.nearest = nearest_names(name, known)
+        self._known = known
         listed = ", ".join(self.nearest)
         super().__init__(f"unknown {kind} {name!r}; did you mean {listed}?" if listed else f"unknown {kind} {name!r}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, tuple[str, ...]]]:
+        return type(self), (self.kind, self.name, self._known)
 
 
 def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

@@ -61,15 +61,6 @@ class WaitingQueue:
         else:
             del lane[bisect_left(lane, entry)]
 
-    def reorder(self, key: RankKey) -> None:
-        """Lines everybody up anew by another key."""
-        self.key = key
-        jobs = list(self._entry)
-        self.lanes.clear()
-        self._entry.clear()
-        for job in jobs:
-            self.add(job)
-
     def head(self) -> int:
         """The job that is first in line."""
         return min(lane[0] for lane in self.lanes.values())[1]

@@ -30,6 +30,8 @@ def explain_room(state: ClusterState, job: int) -> Reason:
     largest = max((count for code in types for count, nodes in enumerate(capacity.by_idle[code]) if nodes), default=0)
     if idle >= shape.gpus and largest >= min(shape.gpus, 1) and shape.needs_host:
         return Reason(Why.NO_HOST_ROOM, {**asked, **host})
+    if largest >= shape.gpus and not shape.needs_host:
+        return Reason(Why.NOT_CHOSEN)
     return Reason(Why.NO_ROOM, {**asked, "idle": idle, "largest": largest})
 
 

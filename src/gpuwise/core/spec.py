@@ -68,7 +68,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         low, high = self.gpu_range
         _require(self, "duration_s", self.duration_s > 0 and math.isfinite(self.duration_s), "above 0 s")
-        _require(self, "submit_s", math.isfinite(self.submit_s), "a finite time")
+        _require(self, "submit_s", self.submit_s >= 0 and math.isfinite(self.submit_s), "a time of 0 s or later")
         _require(self, "gpus", 0 <= low <= self.gpus <= high, "between min_gpus and max_gpus")
         _require(self, "min_gpus", low > 0 or high == 0, "1 or more, unless the job asks for no GPU at all")
         _require(self, "gpu_frac", 0 < self.gpu_frac <= 1, "above 0 and at most 1")
@@ -116,11 +116,13 @@ class NodeSpec:
     """Price of the whole node; NaN is unknown."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.gpus <= 64:
-            raise GpuwiseError(f"node {self.name!r}: gpus is {self.gpus}; it must be 0 to 64")
+        if not isinstance(self.gpus, int) or isinstance(self.gpus, bool) or not 0 <= self.gpus <= 64:
+            raise GpuwiseError(f"node {self.name!r}: gpus is {self.gpus}; it must be a whole number from 0 to 64")
         for name in ("cpus", "memory_bytes", "gpu_memory_bytes"):
             if not getattr(self, name) >= 0:
                 raise GpuwiseError(f"node {self.name!r}: {name} is {getattr(self, name)}; it must be 0 or more")
+        if self.usd_per_hour < 0:
+            raise GpuwiseError(f"node {self.name!r}: usd_per_hour is {self.usd_per_hour}; it must be 0 or more")
         if not (self.speed > 0 and math.isfinite(self.speed)):
             raise GpuwiseError(f"node {self.name!r}: speed is {self.speed}; it must be above 0")
 
@@ -136,9 +138,11 @@ class ClusterSpec:
     nodes: tuple[NodeSpec, ...]
 
     def __post_init__(self) -> None:
-        names = {node.name for node in self.nodes}
-        if len(names) != len(self.nodes):
-            raise GpuwiseError("two nodes of the cluster have the same name")
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.name in seen:
+                raise GpuwiseError(f"two nodes of the cluster have the same name, {node.name!r}")
+            seen.add(node.name)
 
     @property
     def gpus(self) -> int:

@@ -130,9 +130,11 @@ class DeclaredRates:
         else:
             rate *= min([speeds[nodes.type_of[grant.node]] for grant in placement.grants])
         shape = table.shape_by_row[job]
+        gpus = placement.gpus
+        if gpus != shape.gpus:
+            rate *= gpus / shape.gpus
         if placement.sharing is Sharing.EXCLUSIVE:
-            gpus = placement.gpus
-            return rate if gpus == shape.gpus else rate * gpus / shape.gpus
+            return rate
         if placement.sharing is Sharing.SHARED:
             load = sum(self._utilization(each) for each in (job, *neighbours))
             return rate / max(1.0, load)

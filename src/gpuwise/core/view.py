@@ -92,6 +92,14 @@ class ClusterView:
             return max(0.0, left / rate - (self.now_s - float(jobs.since_s.item(job))))
         return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
 
+    def believed_s(self, job: int, placement: Placement) -> float:
+        """Believed time a job would still need on a placement, alone there."""
+        rate = self.rates.rates((job,), (placement,), ((),))[0]
+        return self.work_left_s(job) / self._declared_s(job) * (float(self.jobs.steps.item(job)) / rate)
+
+    def _declared_s(self, job: int) -> float:
+        return float(self.jobs.duration_s.item(job))
+
     def attained_gpu_s(self, job: int) -> float:
         """GPU time a job has held so far."""
         jobs = self.jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import WokeUp
 from gpuwise.core.protocols import Executor
 from gpuwise.engine.engine import Engine
 
@@ -35,10 +36,11 @@ def drive(engine: Engine, executor: Executor) -> None:
         if commands:
             apply(now_s, commands)
             idle = 0
-        elif not engine.state.placed:
+        elif not engine.state.placed and all(type(event) is WokeUp for event in events):
             idle += 1
             if idle > IDLE_WAKEUPS and engine.state.waiting:
-                break
+                # Wake-ups lead nowhere; only what happens by itself can help.
+                idle, engine.wake_at = 0, None
     if engine.state.waiting:
         raise StalledError(_stalled(engine))
 

@@ -63,7 +63,7 @@ class Engine:
             raise GpuwiseError(f"a round of {round_s} s; it must be above 0")
         self.policy = policy
         self.state = ClusterState(cluster, beliefs, jobs)
-        self.view = ClusterView(self.state, getattr(policy, "placer", None) or placer)
+        self.view = ClusterView(self.state, placer)
         if hasattr(policy, "rank"):
             self.state.waiting.key = partial(policy.rank, self.view)
         self.journal = Journal(cluster, self.state.jobs, policy.name, seed)
@@ -174,6 +174,8 @@ class Engine:
         shape = state.jobs.shape_by_row[job]
         types, type_of = state.capacity.types_for(shape), state.nodes.type_of
         for grant in placement.grants:
+            if not 0 <= grant.node < len(type_of):
+                raise InvalidDecisionError(f"there is no node {grant.node}")
             if type_of[grant.node] not in types:
                 raise InvalidDecisionError(
                     f"job {job} may not run on GPU type {state.nodes.types[type_of[grant.node]]}"

@@ -75,6 +75,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
     if placement.sharing is not Sharing.EXCLUSIVE:
         state.residents.add(job, placement)
+        _rebelieve(state, state.residents.neighbours(job, placement))
 
 
 def _leave(state: ClusterState, job: int, before: int) -> None:

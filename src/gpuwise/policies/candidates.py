@@ -9,6 +9,7 @@ import numpy as np
 from gpuwise.core.capacity import Capacity, NodeSet, node_set
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.jobs import Shape
+from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.placement import best_fit, lowest, share, sharing_of
@@ -29,7 +30,7 @@ class Candidates(NamedTuple):
 
 def takes_fraction(shape: Shape, gpus: int) -> bool:
     """Whether the job gets a part of one device."""
-    return gpus > 0 and not shape.whole
+    return gpus > 0 and not shape.whole and sharing_of(shape) in (Sharing.SHARED, Sharing.TIME_SLICE)
 
 
 def candidates(capacity: Capacity, shape: Shape, gpus: int) -> Candidates:
@@ -51,7 +52,8 @@ def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int)
     """The placement on a chosen node: that device for a fraction, else the lowest idle ones, which are all alike."""
     if takes_fraction(shape, gpus):
         return share(node, device, shape)
-    return Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
+    whole = Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
+    return whole if shape.alone else whole._replace(sharing=sharing_of(shape))
 
 
 def over_nodes(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:

@@ -9,7 +9,9 @@ import numpy as np
 
 from gpuwise.core.capacity import Capacity, OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision, Explain, Placement, Reason, Why
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.jobs import Status
 from gpuwise.core.view import ClusterView, Draft
 
 
@@ -39,6 +41,10 @@ class EasyBackfill:
     wakes_on = CAPACITY_CHANGES
     depth: int = 500
     """How many jobs behind the first are looked at."""
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise GpuwiseError(f"policy {self.name!r}: depth is {self.depth}; it must be 0 or more")
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts from the head of the line, reserves for the first that does not fit, and fills in behind it."""
@@ -72,11 +78,9 @@ class Reservation:
     def _reserve(self) -> None:
         view, draft = self._draft.view, self._draft
         shape = view.shape(self._head)
-        running = [(view.remaining_s(job), job) for job in view.placed]
-        running += [(view.remaining_s(command.job), command.job) for command in draft.commands]  # type: ignore[attr-defined]
-        for remaining_s, job in sorted(running):
-            held = draft.placement(job)
-            assert held is not None
+        holders = {**view.placed, **{job: draft.placement(job) for job in draft.started()}}
+        ends = sorted((_left_s(view, job, held), job, held) for job, held in holders.items() if held is not None)
+        for remaining_s, job, held in ends:
             self._then.give(held, view.shape(job))
             found = draft.find_in(self._then, self._head)
             if found is not None:
@@ -91,7 +95,7 @@ class Reservation:
         if found is None:
             draft.closed.add(draft.view.shape(job).id)
             return False
-        ends_s = draft.view.now_s + draft.view.remaining_s(job)
+        ends_s = draft.view.now_s + draft.view.believed_s(job, found)
         if ends_s <= self.at_s or self._stays_clear(self._then, job, found):
             return draft.start(job, found)
         self._held_back.add(job)
@@ -110,6 +114,11 @@ class Reservation:
         if job not in self._held_back:
             return self._draft.explain(job)
         return Reason(Why.RESERVED, {"ahead": view.job_id(self._head), "at_s": self.at_s})
+
+
+def _left_s(view: ClusterView, job: int, held: Placement) -> float:
+    """Believed time until a job leaves: at its rate if it runs, else as on the placement it starts on."""
+    return view.remaining_s(job) if view.status(job) is Status.RUNNING else view.believed_s(job, held)
 
 
 def _behind(draft: Draft, head: int) -> Explain:

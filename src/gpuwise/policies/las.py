@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
@@ -31,6 +32,10 @@ class LeastAttainedService:
     name = "las"
     wakes_on = CAPACITY_CHANGES
     thresholds_gpu_s: tuple[float, ...] = (3250.0, 7200.0)
+
+    def __post_init__(self) -> None:
+        if list(self.thresholds_gpu_s) != sorted({limit for limit in self.thresholds_gpu_s if limit > 0}):
+            raise GpuwiseError(f"policy 'las': thresholds_gpu_s is {self.thresholds_gpu_s}; it must rise from above 0")
 
     def rank(self, view: ClusterView, job: int) -> float:
         """The queue of a job that begins to wait, and its place in it."""

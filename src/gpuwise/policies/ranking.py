@@ -66,13 +66,14 @@ class Victims:
         if self._unsorted is not None:
             self._sort(rank)
         shape = draft.view.shape(job)
+        chosen: list[int] = []
         if shape.whole and not shape.needs_host and self._sharing_is_plain() and self._fits_one_node(shape):
             chosen = self._on_one_node(shape, rank)
-        else:
+        if not chosen:
             chosen = self._below(rank)
-            if not self._would_fit(job, chosen):
+            if not chosen or not self._would_fit(job, chosen):
                 return False
-        return bool(chosen) and self._replace(chosen, job)
+        return self._replace(chosen, job)
 
     def _replace(self, victims: list[int], job: int) -> bool:
         """Suspends victims one by one until a job fits, and gives back what turns out not to be needed."""

@@ -9,6 +9,7 @@ import numpy as np
 from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
 from gpuwise.policies.ranking import outranked, repack, start_in_order, start_or_preempt
 
@@ -70,7 +71,8 @@ class ShortestRemainingService(ShortestRemainingTime):
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed GPU time left."""
-        return view.work_left_s(job) * view.shape(job).gpus
+        shape = view.shape(job)
+        return view.work_left_s(job) * shape.gpus * shape.milli / WHOLE_GPU_MILLI
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
         """Believed GPU time left of jobs that hold GPUs."""

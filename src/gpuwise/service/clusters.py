@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.spec import ClusterSpec, NodeSpec, field_names
+from gpuwise.core.spec import MAX_NODES, ClusterSpec, NodeSpec, field_names
 from gpuwise.core.units import parse_bytes
 from gpuwise.devices import gpu_type
 from gpuwise.sim.traces import read_nodes
@@ -26,7 +26,7 @@ def load_cluster(given: str | Path | ClusterSpec) -> ClusterSpec:
     if isinstance(given, ClusterSpec):
         return given
     text = str(given)
-    if text.endswith(".toml"):
+    if text.endswith(".toml") or (isinstance(given, Path) and not text.endswith(".csv")):
         return _from_toml(Path(given))
     if text.endswith(".csv"):
         rows = read_nodes(text)
@@ -70,35 +70,60 @@ def _known(node: NodeSpec) -> NodeSpec:
 
 def _from_toml(path: Path) -> ClusterSpec:
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("node", [])
+        file = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise GpuwiseError(f"no cluster file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise GpuwiseError(f"cluster file {path}: {error}") from None
+    for name in file:
+        if name != "node":
+            raise UnknownNameError(f"table in cluster file {path}", name, ("node",))
+    entries = file.get("node", [])
     if not isinstance(entries, list) or not entries:
         raise GpuwiseError(f"cluster file {path} has no [[node]] tables; each needs gpu_type and gpus")
     nodes: list[NodeSpec] = []
-    for entry in entries:
-        nodes += _nodes(path, entry, len(nodes))
+    try:
+        for entry in entries:
+            nodes += _nodes(entry, len(nodes))
+    except UnknownNameError:
+        raise
+    except GpuwiseError as error:
+        raise GpuwiseError(f"cluster file {path}: {error}") from None
     return ClusterSpec(tuple(nodes))
 
 
-def _nodes(path: Path, entry: dict[str, Any], first: int) -> list[NodeSpec]:
-    for name in entry:
-        if name not in _FILE_FIELDS:
-            raise UnknownNameError(f"node field in {path}", name, _FILE_FIELDS)
-    values = dict(entry)
+def _nodes(entry: Any, first: int) -> list[NodeSpec]:
+    """The nodes that one table stands for."""
+    if not isinstance(entry, dict):
+        raise GpuwiseError(f"node is {entry!r}; write [[node]] tables with gpu_type and gpus")
+    values = {name: _value(name, value) for name, value in entry.items()}
     count = values.pop("count", 1)
-    for name in ("memory_bytes", "gpu_memory_bytes"):
-        if isinstance(values.get(name), str):
-            values[name] = parse_bytes(values[name])
+    if not 1 <= count <= MAX_NODES - first:
+        raise GpuwiseError(f"count is {count}; a cluster has 1 to {MAX_NODES} nodes")
     prefix = values.pop("name", "n")
-    try:
-        base = NodeSpec(name="", **values)
-        names = [prefix if count == 1 and "name" in entry else f"{prefix}{first + i}" for i in range(count)]
-    except TypeError as error:
-        raise GpuwiseError(
-            f"cluster file {path}: a [[node]] needs gpu_type and gpus, as text and number ({error})"
-        ) from None
+    for name in ("gpu_type", "gpus"):
+        if name not in values:
+            raise GpuwiseError(f"a [[node]] has no {name}; each needs gpu_type and gpus")
+    base = NodeSpec(name=prefix, **values)
     one = _known(replace(base, gpus=1))
+    names = [prefix] if count == 1 and "name" in entry else [f"{prefix}{first + i}" for i in range(count)]
     return [replace(_fill(base, one), name=name) for name in names]
+
+
+def _value(name: str, value: Any) -> Any:
+    """A field's value, of the kind that the field has."""
+    if name not in _FILE_FIELDS:
+        raise UnknownNameError("node field", name, _FILE_FIELDS)
+    if name in ("memory_bytes", "gpu_memory_bytes") and isinstance(value, str):
+        try:
+            return parse_bytes(value)
+        except GpuwiseError as error:
+            raise GpuwiseError(f"{name}: {error}") from None
+    kinds: type | tuple[type, ...] = (int, float)
+    if name in ("gpu_type", "name"):
+        kinds = str
+    elif name in ("gpus", "count"):
+        kinds = int
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise GpuwiseError(f"{name} is {value!r}; it must be {'text' if kinds is str else 'a number'}")
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ import numpy as np
 import polars as pl
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import Placer, Policy
-from gpuwise.core.spec import ANY_SHARING, ClusterSpec, JobSpec
+from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
 from gpuwise.devices import gpu_type
@@ -40,7 +39,7 @@ def simulate(
     cluster: str | Path | ClusterSpec,
     policy: str | Policy = "fifo",
     *,
-    placement: str | Placer = DEFAULT_PLACER,
+    placement: str | Placer | None = None,
     seed: int = 0,
     round_s: float | None = None,
     forecast_error: float = 0.0,
@@ -49,19 +48,26 @@ def simulate(
 ) -> SimulationResult:
     """Replays a trace on a cluster under a policy.
 
-    ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``round_s`` lets
-    the policy decide only at multiples of it. ``forecast_error`` spreads what the policy believes of each run time
-    around the truth: log-normally, with this standard deviation. A job larger than the cluster is an error, or left out
-    with ``oversized="drop"``.
+    ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``placement`` is
+    the policy's own or ``best-fit`` where none is given. ``round_s`` lets the policy decide only at multiples of it.
+    ``forecast_error`` spreads what the policy believes of each run time around the truth: log-normally, with this
+    standard deviation. A job larger than the cluster is an error, or left out with ``oversized="drop"``.
     """
+    if oversized not in ("error", "drop"):
+        raise UnknownNameError("value of oversized", oversized, ("error", "drop"))
+    if seed < 0:
+        raise GpuwiseError(f"seed is {seed}; it must be 0 or more")
     spec = load_cluster(cluster)
     chosen = make_policy(policy) if isinstance(policy, str) else policy
+    faults = tuple(faults)
+    for fault in faults:
+        if not 0 <= fault.node < len(spec.nodes):
+            raise GpuwiseError(f"a fault of node {fault.node}; the cluster has nodes 0 to {len(spec.nodes) - 1}")
     columns, name = _job_columns(trace)
     begun = perf_counter()
     jobs = _declare(columns, forecast_error, seed)
-    placer = make_placer(placement, jobs, seed) if isinstance(placement, str) else placement
-    finder = getattr(chosen, "placer", None) or placer
-    fits = _fits(jobs, spec, finder)
+    placer, placed_by = _placer(placement, chosen, jobs, seed)
+    fits = _fits(jobs, spec, placer)
     if not fits.all():
         if oversized == "error" or not fits.any():
             raise GpuwiseError(_too_large(jobs, fits, spec))
@@ -73,14 +79,22 @@ def simulate(
     with _no_collection():
         drive(engine, executor)
     label = policy if isinstance(policy, str) else chosen.name
-    placed_by = placement if isinstance(placement, str) else getattr(placement, "__name__", type(placement).__name__)
     return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - begun, engine)
+
+
+def _placer(given: str | Placer | None, policy: Policy, jobs: JobTable, seed: int) -> tuple[Placer, str]:
+    """The placement that was asked for, else the policy's own, else the default; and what to call it."""
+    if given is None and hasattr(policy, "placer"):
+        return policy.placer, f"{policy.name}'s own"
+    if given is None or isinstance(given, str):
+        return make_placer(given or DEFAULT_PLACER, jobs, seed), given or DEFAULT_PLACER
+    return given, getattr(given, "__name__", type(given).__name__)
 
 
 def _declare(columns: dict[str, Any], forecast_error: float, seed: int) -> JobTable:
     """The job table, with what is believed of run times in place of the truth."""
-    if not (forecast_error >= 0 and math.isfinite(forecast_error)):
-        raise GpuwiseError(f"a forecast error of {forecast_error}; it must be 0 or more")
+    if not 0 <= forecast_error <= 10:
+        raise GpuwiseError(f"a forecast error of {forecast_error}; it must be 0 to 10")
     jobs = JobTable()
     if forecast_error:
         noise = np.random.default_rng(seed).normal(0.0, forecast_error, len(columns["id"]))
@@ -113,7 +127,8 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
     table.declare(ordered)
     names = [name for name in JobSpec.__dataclass_fields__ if name != "sharing"]
     columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in names}
-    columns["sharing"] = [spec.sharing or ANY_SHARING for spec in ordered]
+    columns["sharing"] = [spec.sharing for spec in ordered]
+    columns["gpu_types"] = [tuple(gpu_type(name).name for name in spec.gpu_types) for spec in ordered]
     return columns
 
 
@@ -135,8 +150,8 @@ def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec) -> str:
     cpus = f" and {shape.cpus:g} CPUs" if shape.cpus else ""
     return (
         f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}{cpus}, which {cluster.describe()} does not hold even "
-        f"when it is empty ({int((~fits).sum())} such jobs in all); use a larger cluster, or leave them out with "
-        "--drop-oversized (oversized='drop')"
+        f"when it is empty ({int((~fits).sum())} such jobs in all); use a larger cluster or --placement "
+        "consolidated, which splits gangs over any nodes, or leave them out with --drop-oversized (oversized='drop')"
     )
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.policies.placers import DEFAULT_PLACER
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.version import __version__
+from gpuwise.policies.placers import DEFAULT_PLACER, PLACERS
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
 from gpuwise.service.simulate import simulate
@@ -38,7 +39,11 @@ class Run:
     @property
     def key(self) -> str:
         """What tells this run from every other, the content of its trace file included."""
-        facts = {**asdict(self), "content": _fingerprint(self.trace)}
+        facts = {
+            **asdict(self),
+            "content": [_fingerprint(self.trace), _fingerprint(self.cluster)],
+            "version": __version__,
+        }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def result(self) -> dict[str, Any]:
@@ -50,7 +55,7 @@ class Run:
             trace, self.cluster, self.policy, placement=self.placement, seed=self.seed,
             forecast_error=self.forecast_error, oversized="drop" if self.oversized == "drop" else "error",
         )  # fmt: skip
-        return {"key": self.key, **done.as_dict(), "trace": self.trace, "load": self.load}
+        return {"key": self.key, **done.as_dict(), "trace": _seeded(self.trace, self.seed), "load": self.load}
 
 
 def plan_sweep(
@@ -60,6 +65,10 @@ def plan_sweep(
     load_cluster(cluster)
     for policy in policies:
         make_policy(policy)
+    if options.get("placement", DEFAULT_PLACER) not in PLACERS:
+        raise UnknownNameError("placement", options["placement"], PLACERS)
+    for seed in seeds[:1]:
+        read_trace(_seeded(trace, seed))
     if any(not load > 0 for load in loads):
         raise GpuwiseError(f"loads are {list(loads)}; each must be above 0")
     return [Run(trace, cluster, *each, **options) for each in product(policies, loads, seeds)]
@@ -79,8 +88,7 @@ def sweep(
     for result in _results(missing, workers):
         results[result["key"]] = result
         if store is not None:
-            with store.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
+            _keep(store, result)
         done += 1
         on_done(done, len(runs))
     return [{name: value for name, value in results[run.key].items() if name != "key"} for run in runs]
@@ -115,6 +123,21 @@ def _stored(store: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _keep(store: Path, result: dict[str, Any]) -> None:
+    """Adds a line; one that an interruption cut off stays by itself."""
+    with store.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(result).encode() + b"\n")
+
+
+def seed_of(trace: str) -> int:
+    """The seed that a generated trace names; 0 where it names none."""
+    return int(dict(parse_qsl(trace.partition("?")[2])).get("seed", "0")) if trace.startswith("gen:") else 0
+
+
 def _seeded(trace: str, seed: int) -> str:
     """A generated trace is generated anew with each seed; a recorded one is what it is."""
     if not trace.startswith("gen:"):
@@ -123,8 +146,9 @@ def _seeded(trace: str, seed: int) -> str:
     return f"{name}?{urlencode({**dict(parse_qsl(query)), 'seed': str(seed)})}"
 
 
-def _fingerprint(trace: str) -> str:
-    path = Path(trace)
-    if trace.startswith("gen:") or not path.is_file():
+def _fingerprint(named: str) -> str:
+    """What a file holds; nothing for a generator or shorthand."""
+    path = Path(named)
+    if named.startswith("gen:") or not path.is_file():
         return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -92,7 +92,7 @@ class _Audited:
 
 
 def _run(policy: _Audited, cluster: ClusterSpec, jobs: list[JobSpec], faults: list[NodeFault], seed: int) -> None:
-    engine = Engine(cluster, policy, placer=best_fit, seed=seed)
+    engine = Engine(cluster, policy, placer=getattr(policy, "placer", best_fit), seed=seed)
     engine.state.jobs.declare(jobs)
     executor = VirtualExecutor(engine.state.jobs, DeclaredRates(engine.state.jobs, engine.state.nodes), faults=faults)
     try:

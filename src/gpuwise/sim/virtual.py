@@ -106,7 +106,8 @@ class VirtualExecutor:
         """Begins to carry out commands; a job that takes over devices waits until those it drives out have saved."""
         for command in commands:
             if isinstance(command, (Start, Resume)):
-                cost_s = self._jobs.resume_s.item(command.job) if isinstance(command, Resume) else 0.0
+                saved = isinstance(command, Resume) or self._saved[command.job] > 0
+                cost_s = self._jobs.resume_s.item(command.job) if saved else 0.0
                 self._begin(now_s, command.job, command.placement, cost_s)
             elif isinstance(command, Suspend):
                 self._suspend(now_s, command.job)
@@ -132,8 +133,8 @@ class VirtualExecutor:
     def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float) -> None:
         begin_s = now_s
         if self._saving:
-            begin_s = max((self._saving.pop(device, now_s) for device in placement.devices()), default=now_s)
-            begin_s = max(begin_s, now_s)
+            self._saving = {device: until_s for device, until_s in self._saving.items() if until_s > now_s}
+            begin_s = max((self._saving.get(device, now_s) for device in placement.devices()), default=now_s)
         if cost_s:
             begin_s = round(begin_s + cost_s, TICK_DIGITS)
         self._placed[job] = placement

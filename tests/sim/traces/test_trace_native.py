@@ -34,9 +34,9 @@ def test_jobs_are_sorted_by_submission_and_ties_keep_the_order_of_the_file(write
 
 
 def test_empty_cells_take_the_default(write):
-    lines = ("submit_s,duration_s,gpus,max_gpus,steps,priority,gpu_frac", "0,60,2,,,,", "1,60,2,8,500,3,0.5")
+    lines = ("submit_s,duration_s,gpus,max_gpus,steps,priority,gpu_frac", "0,60,1,,,,", "1,60,1,8,500,3,0.5")
     jobs = read_trace(write("jobs.csv", *lines)).jobs
-    assert jobs["max_gpus"].to_list() == [2, 8]
+    assert jobs["max_gpus"].to_list() == [1, 8]
     assert jobs["steps"].to_list() == [60.0, 500.0]
     assert jobs["priority"].to_list() == [0, 3]
     assert jobs["gpu_frac"].to_list() == [1.0, 0.5]
@@ -47,7 +47,7 @@ def rich(write) -> pl.DataFrame:
     lines = (
         "id,submit_s,duration_s,gpus,min_gpus,max_gpus,gpu_frac,gpu_types,deadline_s,model,gpu_util_frac,outcome",
         'a,0.1,0.30000000000000004,0,0,0,1,,inf,"BERT, large",nan,',
-        "b,1e3,86400,8,2,16,0.25,V100M16|V100M32,1e9,rèsnet,0.7,failed",
+        "b,1e3,86400,8,2,16,1,V100M16|V100M32,1e9,rèsnet,0.7,failed",
     )
     return read_trace(write("rich.csv", *lines)).jobs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -40,11 +41,11 @@ def peers(data: Path) -> list[Row]:
     return found
 
 
-def muri_simulated(data: Path) -> list[Row]:
+def muri_simulated(data: Path, traces: Sequence[str] = ("trace1", "trace2")) -> list[Row]:
     """Muri's traces on 8 nodes × 8 V100 against the simulated figures of their paper."""
     published = pl.read_csv(data / "muri" / "published_simulation_results_fig9_fig10.csv")
     found = []
-    for name in ("trace1", "trace2"):
+    for name in traces:
         trace = read_trace(data / "muri" / "simulator" / "trace-data" / f"{name}.csv")
         for theirs, (policy, within) in MURI_POLICIES.items():
             row = published.filter(policy=theirs, metric="JCT", trace=name)

@@ -6,17 +6,14 @@ import html
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib import import_module
 from importlib.resources import files
 
 from gpuwise.core.units import format_duration
+from gpuwise.core.version import __version__
 from gpuwise.sim.report import figures, tables
 from gpuwise.sim.report.charts import SHADES, Chart
 from gpuwise.sim.report.series import Course
 from gpuwise.sim.report.tables import swatch
-
-# Asked for by name: the package as a whole also names layers above this one.
-VERSION: str = import_module("gpuwise").__version__
 
 
 def page(runs: Sequence[Course]) -> str:
@@ -32,7 +29,7 @@ def page(runs: Sequence[Course]) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{title} · gpuwise</title>\n'
         f"<style>\n{style}</style></head>\n"
         f"<body><header><h1>{title}</h1>{_about(runs)}</header>\n<main>\n{_sections(runs)}\n</main>\n"
-        f"<footer>Made by gpuwise {VERSION}.</footer>"
+        f"<footer>Made by gpuwise {__version__}.</footer>"
         f'<div id="tip" role="status" hidden></div>\n<script>{script}</script></body></html>\n'
     )
 
@@ -62,7 +59,7 @@ def _about(runs: Sequence[Course]) -> str:
         "jobs": [f"{len(run.ids):,}" for run in runs],
         "placement": [result.placement for result in results],
         "seed": [str(result.seed) for result in results],
-        "gpuwise": [VERSION],
+        "gpuwise": [__version__],
     }
     unfinished = [f"{run.label}: {count:,}" for run in runs if (count := len(run.ids) - run.result.metrics.finished)]
     if unfinished:

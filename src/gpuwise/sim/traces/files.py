@@ -56,7 +56,7 @@ def write_trace(trace: Trace | pl.DataFrame, path: str | Path) -> None:
 
 def _accept(reading: Reading, file: str, name: str, format: str, skip_bad: bool) -> Trace:
     if reading.bad and not skip_bad:
-        raise TraceError.of_rows(reading.bad, "skip_bad=True leaves bad rows out and reports them")
+        raise TraceError.of_rows(reading.bad, "leave bad rows out with --skip-bad (skip_bad=True)")
     if reading.jobs.is_empty():
         raise TraceError(f"{file}: no jobs{_why_empty(reading)}", reading.bad)
     return Trace(reading.jobs, name, format, reading.bad, reading.left_out)

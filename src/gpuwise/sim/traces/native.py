@@ -71,7 +71,12 @@ def _numbers(rows: Rows, name: str, rule: Rule, earlier: dict[str, Values]) -> V
 def _check_between_columns(rows: Rows, columns: dict[str, Values]) -> None:
     gpus = np.asarray(columns["gpus"])
     if "min_gpus" in columns:
-        rows.flag(np.asarray(columns["min_gpus"]) > gpus, "min_gpus", "is above gpus")
+        fewest = np.asarray(columns["min_gpus"])
+        rows.flag(fewest > gpus, "min_gpus", "is above gpus")
+        rows.flag((fewest == 0) & (gpus > 0), "min_gpus", "is 0; a job that asks for GPUs needs 1 or more")
+    if "gpu_frac" in columns:
+        several = (np.asarray(columns["gpu_frac"]) < 1) & (gpus != 1)
+        rows.flag(several, "gpu_frac", "is a fraction; only a job of one GPU may ask for one")
     if "max_gpus" in columns:
         rows.flag(np.asarray(columns["max_gpus"]) < gpus, "max_gpus", "is below gpus")
     if "deadline_s" in columns:

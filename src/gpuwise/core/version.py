@@ -1,0 +1,3 @@
+"""The version of gpuwise."""
+
+__version__ = "0.1.0"
