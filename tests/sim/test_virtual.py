@@ -290,7 +290,7 @@ def test_the_error_of_a_forecast_depends_on_the_seed_only():
 
 
 def test_a_negative_forecast_error_is_refused():
-    with pytest.raises(GpuwiseError, match=r"a forecast error of -0\.1; it must be 0 or more"):
+    with pytest.raises(GpuwiseError, match=r"a forecast error of -0\.1; it must be 0 to 10"):
         run([job("a")], "1x1:V100", forecast_error=-0.1)
 
 

@@ -77,7 +77,7 @@ def _from_toml(path: Path) -> ClusterSpec:
         raise GpuwiseError(f"cluster file {path}: {error}") from None
     for name in file:
         if name != "node":
-            raise UnknownNameError(f"table in cluster file {path}", name, ("node",))
+            raise GpuwiseError(f"cluster file {path}: unknown table {name!r}; nodes are [[node]] tables")
     entries = file.get("node", [])
     if not isinstance(entries, list) or not entries:
         raise GpuwiseError(f"cluster file {path} has no [[node]] tables; each needs gpu_type and gpus")
@@ -85,8 +85,6 @@ def _from_toml(path: Path) -> ClusterSpec:
     try:
         for entry in entries:
             nodes += _nodes(entry, len(nodes))
-    except UnknownNameError:
-        raise
     except GpuwiseError as error:
         raise GpuwiseError(f"cluster file {path}: {error}") from None
     return ClusterSpec(tuple(nodes))
