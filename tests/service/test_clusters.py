@@ -155,7 +155,7 @@ def test_a_wrong_value_is_told_with_its_field(field: str, value: str, tmp_path: 
 
 
 def test_an_unknown_type_in_a_file_has_near_names(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown GPU type 'V10'; did you mean V100"):
+    with pytest.raises(GpuwiseError, match="unknown GPU type 'V10'; did you mean V100"):
         from_toml(tmp_path, '[[node]]\ngpu_type = "V10"\ngpus = 4\n')
 
 
