@@ -111,7 +111,7 @@ def test_the_table_allows_nothing_that_no_record_brings_about():
 
 STAYS: dict[str, set[Status]] = {
     "progressed": {Status.RUNNING},
-    "node lost": {*Status} - {Status.STARTING, Status.RUNNING},
+    "node lost": {*Status} - {Status.STARTING, Status.RUNNING, Status.SUSPENDING},
 }
 MOVES = ("migrate", "resize", "rearrange")
 

@@ -69,11 +69,12 @@ def test_a_job_that_is_loading_when_its_node_is_lost_loses_no_more_than_it_had()
     assert finished(result)["a"] == 50 + 80
 
 
-def test_a_job_that_is_saving_when_its_node_is_lost_is_not_started_twice():
+def test_a_job_that_is_saving_when_its_node_is_lost_keeps_nothing_and_is_not_started_twice():
     jobs = [job("a", 100, suspend_s=10), job("b", 10, at=20)]
     result = run(jobs, "1x1:V100", "srtf", faults=[NodeFault(25, 0, 10)])
-    # a leaves at 20 and has saved at 30; b, that waited for it, is thrown off at 25 and back at 35, for 10 s. Then a.
-    assert finished(result) == {"b": 45, "a": 45 + 80}
+    # a leaves at 20 and would have saved at 30; at 25 the node goes, and with it the save. b, that waited for it, is
+    # thrown off too; it is back at 35, for 10 s. Then a, from the beginning.
+    assert finished(result) == {"b": 45, "a": 45 + 100}
     assert result.engine.state.jobs.placements[:2].tolist() == [2, 2]
 
 

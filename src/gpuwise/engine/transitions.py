@@ -248,7 +248,9 @@ def _node_added(state: ClusterState, event: NodeAdded) -> None:
 
 def _node_lost(state: ClusterState, event: NodeLost) -> None:
     kept = dict(event.interrupted)
-    for job in [job for job, placement in state.placed.items() if event.node in placement.nodes]:
+    thrown_off = [job for job, placement in state.placed.items() if event.node in placement.nodes]
+    saving = [job for job in kept if state.jobs.status.item(job) == SUSPENDING]
+    for job in (*thrown_off, *saving):
         _queue_again(state, job, PENDING, kept.get(job, state.jobs.saved_steps.item(job)))
     state.capacity.set_up(event.node, False)
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -151,4 +152,11 @@ def _fingerprint(named: str) -> str:
     path = Path(named)
     if named.startswith("gen:") or not path.is_file():
         return ""
+    status = path.stat()
+    return _digest(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _digest(path: Path, changed_ns: int, size: int) -> str:
+    """The digest of a file, computed again only when it has changed."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -64,6 +64,8 @@ class VirtualExecutor:
         self._down: set[int] = set()
         self._saving: dict[tuple[int, int], float] = {}
         """Devices on which a suspended job is still saving its state, and until when."""
+        self._savers: dict[int, tuple[tuple[int, ...], float]] = {}
+        """Jobs that are saving: on which nodes, and what an earlier save has kept."""
         self._heap: list[tuple[float, int, Event, int, int]] = []
         """(time, sequence, event, job or -1, epoch); an entry of an older epoch is stale and is dropped when met."""
         self._sequence = count()
@@ -190,7 +192,10 @@ class VirtualExecutor:
         saved_s = round(now_s + cost_s, TICK_DIGITS) if cost_s else now_s
         for device in self._placed[job].devices() if cost_s else ():
             self._saving[device] = max(saved_s, self._saving.get(device, 0.0))
+        nodes = self._placed[job].nodes
         self._leave(now_s, job)
+        if cost_s:
+            self._savers[job] = (nodes, self._saved[job])
         self._saved[job] = done = self._jobs.steps.item(job) - self._left[job]
         event = JobSuspended(saved_s, job, done)
         if cost_s:
@@ -220,6 +225,8 @@ class VirtualExecutor:
                 event = self._lose(now_s, event.node)
             elif type(event) is NodeRestored:
                 self._down.discard(event.node)
+            elif type(event) is JobSuspended:
+                self._savers.pop(job, None)
             due.append(event)
         return due
 
@@ -232,7 +239,17 @@ class VirtualExecutor:
             self.lost_steps += steps - self._left[job] - self._saved[job]
             self._left[job] = steps - self._saved[job]
             kept.append((job, self._saved[job]))
+        kept += [self._cut_short(job) for job, (nodes, _) in list(self._savers.items()) if node in nodes]
         return NodeLost(now_s, node, tuple(kept))
+
+    def _cut_short(self, job: int) -> tuple[int, float]:
+        """A save that does not come to its end keeps nothing but what was saved before."""
+        _, before = self._savers.pop(job)
+        self.lost_steps += self._saved[job] - before
+        self._saved[job] = before
+        self._left[job] = self._jobs.steps.item(job) - before
+        self._epoch[job] += 1
+        return job, before
 
 
 def _apart(faults: Iterable[NodeFault]) -> list[NodeFault]:
