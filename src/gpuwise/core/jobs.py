@@ -184,12 +184,13 @@ class JobTable(Table):
         count = len(ids)
         self._register_ids(ids)
         of = {name: given.get(name, [default] * count) for name, default in SPEC_DEFAULTS.items()}
-        gpus = [int(value) for value in of["gpus"]]
+        gpus: list[int] = np.asarray(of["gpus"], dtype="i8").tolist()
+        milli = np.maximum(np.rint(np.asarray(of["gpu_frac"], dtype="f8") * WHOLE_GPU_MILLI), 1).astype("i8").tolist()
         asked = zip(
             gpus,
             (own if low is None else int(low) for low, own in zip(given.get("min_gpus", gpus), gpus, strict=True)),
             (own if high is None else int(high) for high, own in zip(given.get("max_gpus", gpus), gpus, strict=True)),
-            (max(1, round(frac * WHOLE_GPU_MILLI)) for frac in of["gpu_frac"]),
+            milli,
             of["gpu_memory_bytes"], of["gpu_types"], of["sharing"], of["cpus"], of["memory_bytes"],
             strict=True,
         )  # fmt: skip

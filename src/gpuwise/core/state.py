@@ -116,7 +116,7 @@ class DeclaredRates:
         self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
     ) -> list[float]:
         """Steps per second of each job on its placement beside its residents."""
-        if len(jobs) == 1:
+        if len(jobs) == 1:  # by far the most common
             return [self._rate(jobs[0], placements[0], residents[0])]
         return [self._rate(*each) for each in zip(jobs, placements, residents, strict=True)]
 

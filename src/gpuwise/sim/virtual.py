@@ -108,9 +108,9 @@ class VirtualExecutor:
         """Begins to carry out commands; a job that takes over devices waits until those it drives out have saved."""
         for command in commands:
             if isinstance(command, (Start, Resume)):
-                saved = isinstance(command, Resume) or self._saved[command.job] > 0
-                cost_s = self._jobs.resume_s.item(command.job) if saved else 0.0
-                self._begin(now_s, command.job, command.placement, cost_s)
+                job = command.job
+                saved = self._saved[job] > 0 or isinstance(command, Resume)
+                self._begin(now_s, job, command.placement, self._jobs.resume_s.item(job) if saved else 0.0)
             elif isinstance(command, Suspend):
                 self._suspend(now_s, command.job)
             elif isinstance(command, (Migrate, Resize)):
