@@ -86,6 +86,31 @@ DEMANDS = (
 )
 
 
+def test_a_node_out_of_service_is_in_no_index():
+    capacity = capacity_of(cluster("3x2:V100+1x4:T4"))
+    capacity.set_up(1, False)
+    assert [list(members(capacity.at_least(code, 0))) for code in (0, 1)] == [[0, 2], [3]]
+    assert capacity.idle_total == [4, 4]
+    capacity.set_up(1, True)
+    assert capacity.idle_total == [6, 4]
+
+
+def test_rounding_does_not_add_up_over_many_jobs():
+    total = 64e9 + 0.3
+    capacity = capacity_of(cluster(node("a", 2, memory_bytes=total)))
+    rng = np.random.default_rng(0)
+    shapes = shapes_of(*(job(str(i), memory_bytes=float(size)) for i, size in enumerate(rng.uniform(0, 30e9, 200))))
+    for number in range(30_000):
+        # Two at a time, the first to come the first to go: sums in this order do not cancel out exactly.
+        one, other = shapes[number % 200], shapes[(7 * number + 3) % 200]
+        capacity.take(on((0, 0)), one)
+        capacity.take(on((0, 1)), other)
+        capacity.give(on((0, 0)), one)
+        capacity.give(on((0, 1)), other)
+    assert capacity.free_memory[0] == total
+    assert list(members(capacity.hosts(one_shape(memory_bytes=total), 1))) == [0]
+
+
 @given(st.lists(st.integers(0, len(DEMANDS) - 1), max_size=12), st.booleans(), st.randoms(use_true_random=False))
 def test_giving_back_undoes_taking_in_any_order(chosen: list[int], cut: bool, random: Any):
     capacity = capacity_of(MIXED)

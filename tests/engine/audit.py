@@ -79,6 +79,7 @@ def _check_buckets(state: ClusterState) -> None:
 def _check_hosts(state: ClusterState) -> None:
     capacity, nodes, count = state.capacity, state.nodes, len(state.nodes)
     cpus, memory = nodes.cpus[:count].copy(), nodes.memory_bytes[:count].copy()
+    assert sorted(state.holders.array().tolist()) == sorted(state.placed), "the array of holders is not who holds"
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
         for grant in placement.grants:

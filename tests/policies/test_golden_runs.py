@@ -263,3 +263,40 @@ def test_tetris_weighs_how_short_a_job_is():
     # x: 0.75 + 10 × (1 - 1/10) = 9.75, y: 1, z: 1.25. x leaves 2 GPUs and 12 CPUs: not enough for z, enough for y,
     # which ends at 10.
     assert started(run(jobs, ONE_NODE, "tetris?shortness=10")) == {"x": 0, "y": 0, "z": 10}
+
+
+def test_backfill_counts_with_the_speed_of_the_node_it_fills_in_on():
+    # Slow GPUs run at a quarter of the declared speed. "b" ends at 25 / 0.25 = 100: there "head" has its reservation.
+    # "long" is declared at 60 s but takes 240 there, so it must wait; "short", declared at 20 s, ends at 82 and passes.
+    slow = cluster(node("slow", 2, "K80", speed=0.25))
+    jobs = [job("b", 25), job("head", 10, gpus=2, at=1), job("long", 60, at=2), job("short", 20, at=2)]
+    starts = started(run(jobs, slow, "fifo-backfill"))
+    assert (starts["head"], starts["short"]) == (100, 2)
+    assert starts["long"] >= 140  # head: 10 / 0.25 = 40 s
+
+
+def test_srsf_counts_fractions_of_a_gpu_alike_for_those_who_wait_and_those_who_run():
+    # Four quarters for 100 s; at 1 s a fifth with 30 s comes: 30 × 0.25 < 99 × 0.25, so it takes a place at once.
+    jobs = [job(f"a{i}", 100, gpu_frac=0.25, gpu_util_frac=0.2) for i in range(4)]
+    result = run([*jobs, job("b", 30, at=1, gpu_frac=0.25, gpu_util_frac=0.2)], "1x1:V100", "srsf")
+    assert started(result)["b"] == 1
+
+
+def test_preemption_uses_what_the_placement_can_do_with_several_nodes():
+    # On each of two nodes a short and a long job. "wide" (2 GPUs, 300 s) ranks before the long ones alone. No node
+    # could hold it then, but consolidated splits it over both.
+    even = [
+        job("s0", 50),
+        job("l0", 1000, at=1),
+        job("s1", 50, at=2),
+        job("l1", 1000, at=3),
+        job("wide", 300, gpus=2, at=5),
+    ]
+    spread_out = run(even, "2x2:V100", "srtf", placement="consolidated")
+    assert started(spread_out)["wide"] == 5
+
+
+def test_a_very_high_priority_comes_first():
+    # 3,000,000,000 is more than 32 bits hold.
+    jobs = [job("first", 10), job("low", 10, at=1, priority=1), job("high", 10, at=2, priority=3_000_000_000)]
+    assert started(run(jobs, "1x1:V100", "priority")) == {"first": 0, "high": 10, "low": 20}

@@ -307,3 +307,26 @@ def test_jobs_that_do_not_fit_are_left_out_and_the_others_run_where_they_may():
     jobs = [job("big", 10, 9), job("a", 10, gpu_types=("T4",)), job("b", 10, gpu_types=("V100",))]
     result = run(jobs, "1x4:V100+1x4:T4", oversized="drop")
     assert stays(result) == [("a", "n1", 0, 10), ("b", "n0", 0, 10)]
+
+
+def test_a_device_is_being_vacated_until_the_save_ends_whoever_is_given_it():
+    # a saves from 10 to 110. b takes its place at 10 and is driven out at 20 by c, before either could begin: c begins
+    # when a has saved.
+    jobs = [job("a", 1000, suspend_s=100), job("b", 500, at=10), job("c", 5, at=20)]
+    result = run(jobs, "1x1:V100", "srtf")
+    assert finished(result)["c"] == 110 + 5
+
+
+def test_a_long_outage_is_not_taken_for_a_standstill():
+    # The only node is down from 100 to 1,000,100: 16,667 rounds of 60 s in which nothing happens. Begun anew, 200 s.
+    result = run([job("a", 200)], "1x1:V100", round_s=60, faults=[NodeFault(100, 0, 1e6)])
+    assert finished(result)["a"] >= 1_000_100 + 200
+    many = [job(f"j{i}", 1, at=float(i)) for i in range(1, 12_001)]
+    assert run(many, "1x1:V100", faults=[NodeFault(0.5, 0, 12_500)]).metrics.finished == 12_000
+
+
+def test_an_elastic_job_on_fewer_gpus_is_slower_however_it_shares_them():
+    for sharing in (Sharing.EXCLUSIVE, Sharing.SHARED):
+        spec = job("a", 100, gpus=4, min_gpus=1, max_gpus=4, sharing=frozenset((sharing,)), gpu_util_frac=0.5)
+        plan = Timetable({0.0: lambda draft, how=sharing: draft.start(0, on((0, 0), sharing=how))})
+        assert finished(run([spec], "1x4:V100", plan)) == {"a": 400}  # a quarter of the GPUs

@@ -18,6 +18,7 @@ from gpuwise.sim.traces import (
     generate,
     milan,
     philly_like,
+    prolong,
     read_trace,
     repeat,
     scale_load,
@@ -149,6 +150,20 @@ def test_scale_load_moves_submissions_and_keeps_the_slack():
     assert after.to_list() == pytest.approx(before.to_list())
     with pytest.raises(TraceError, match="cannot be scaled by 0"):
         scale_load(trace, 0)
+
+
+def test_a_prolonged_trace_has_the_same_load_for_longer():
+    trace = gavel(10, 4)
+    longer = prolong(trace, 3)
+    assert len(longer) == 30
+    assert longer.jobs["id"].n_unique() == 30
+    times = longer.jobs["submit_s"].to_numpy()
+    assert (np.diff(times) >= 0).all()
+    # Turns are apart by as much as jobs are on average, so the mean time between jobs stays what it was.
+    assert np.diff(times).mean() == pytest.approx(np.diff(trace.jobs["submit_s"].to_numpy()).mean())
+    assert longer.gpu_seconds == pytest.approx(3 * trace.gpu_seconds)
+    with pytest.raises(TraceError, match="cannot prolong"):
+        prolong(trace, 0)
 
 
 def test_take_and_repeat():
