@@ -21,8 +21,8 @@ class Policy(Protocol):
     """Decides who runs where: a pure function of the view, the same in every world.
 
     A policy may also have ``rank(view, job) -> float``, by which the waiting jobs are kept in line (by submission
-    where it has none): a number that does not change while the job waits. And it may have ``placer``, which finds room
-    in its drafts.
+    where it has none): a number that does not change while the job waits. And it may have ``placer``, its placement
+    where the user asks for no other.
     """
 
     name: str

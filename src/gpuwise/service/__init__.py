@@ -1,1 +1,1 @@
-"""The use cases, where parts are put together: simulate, sweep, compare, reproduce."""
+"""The use cases, where parts are put together: simulate, sweep, reproduce."""
