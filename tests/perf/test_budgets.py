@@ -55,8 +55,7 @@ def test_one_decision_over_the_whole_cluster_keeps_to_its_budget():
 def test_four_times_the_jobs_take_about_four_times_as_long():
     trace = gpuwise.read_trace("gen:philly?jobs=5000&load=0.15&gpus=2496&seed=0")
     longer = prolong(trace, 4)
-
-    def wall_s(which) -> float:
-        return min(gpuwise.simulate(which, "312x8:V100", "fifo").wall_s for _ in range(3))
-
-    assert wall_s(longer) / wall_s(trace) < BUDGETS["four_times_the_jobs"]["limit"]
+    # Short and long by turns, so that a slow spell of the machine meets both; the best of each.
+    runs = [[gpuwise.simulate(which, "312x8:V100", "fifo").wall_s for which in (trace, longer)] for _ in range(7)]
+    short_s, long_s = (min(each) for each in zip(*runs, strict=True))
+    assert long_s / short_s < BUDGETS["four_times_the_jobs"]["limit"], f"{long_s / short_s:.2f} times as long"
