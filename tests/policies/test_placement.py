@@ -12,7 +12,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import Sharing
+from gpuwise.core.spec import JobSpec, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
 from gpuwise.policies.placers import PLACERS, make_placer
@@ -264,3 +264,17 @@ def test_what_a_placement_finds_is_free_and_whole(idle: list[int], gpus: int, cp
 def test_an_unknown_placement_is_named_with_the_nearest():
     with pytest.raises(UnknownNameError, match="unknown placement 'bestfit'; did you mean best-fit"):
         make_placer("bestfit", JobTable())
+
+
+@pytest.mark.parametrize("placement", ["fgd", "random", "least-left", "best-fit"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        job("half, alone", gpu_frac=0.5, sharing=frozenset((Sharing.EXCLUSIVE,))),
+        job("two, beside others", gpus=2, sharing=frozenset((Sharing.SHARED,))),
+    ],
+    ids=lambda spec: spec.id,
+)
+def test_every_placement_holds_gpus_the_way_a_job_allows(placement: str, spec: JobSpec):
+    result = run([spec], "1x2:V100", placement=placement)
+    assert result.metrics.finished == 1

@@ -183,3 +183,10 @@ def test_names_that_are_none_are_refused(asked: dict[str, str], words: str) -> N
 def test_a_seed_below_zero_is_refused() -> None:
     with pytest.raises(GpuwiseError, match="seed"):
         simulate([job("a")], CLUSTER, seed=-1)
+
+
+def test_a_result_names_the_placement_that_was_used():
+    jobs = [job("a")]
+    assert simulate(jobs, CLUSTER, "fifo").placement == "best-fit"
+    assert simulate(jobs, CLUSTER, "tetris").placement == "tetris's own"
+    assert simulate(jobs, CLUSTER, "tetris", placement="first-fit").placement == "first-fit"

@@ -94,3 +94,9 @@ def test_the_trace_tells_what_is_in_it(write):
     assert "jobs&lt;b&gt;.csv" in trace._repr_html_()
     assert "<table" in trace._repr_html_()
     assert len(trace) == 2
+
+
+def test_a_fraction_of_several_gpus_is_a_bad_row(write):
+    path = write("jobs.csv", "submit_s,duration_s,gpus,gpu_frac", "0,60,1,0.5", "1,60,2,0.5")
+    with pytest.raises(TraceError, match=r"jobs.csv:3: column gpu_frac: '0.5' is a fraction; only a job of one GPU"):
+        read_trace(path)
