@@ -12,20 +12,25 @@ CLUSTER ?= 8x8:V100
 POLICY ?= fifo,fifo-backfill,sjf,srtf,las
 REPORT ?= out/report.html
 
-.PHONY: help run test check bench clean distclean
+.PHONY: help run simulate test check bench clean distclean
 
 help:
-	@echo "make run        simulate 1,000 jobs under five policies; report in $(REPORT)"
+	@echo "make run        run the service on this machine with a dozen small training jobs, and a page to watch them"
+	@echo "make simulate   simulate 1,000 jobs under five policies; report in $(REPORT)"
 	@echo "make test       run all tests"
 	@echo "make check      lint, format, types, layers"
 	@echo "make bench      measure speed"
 	@echo "make clean      remove what was made; make distclean removes $(VENV) too"
 
 run: $(INSTALLED)
+	$(BIN)/gpuwise up --demo $(ARGS)
+
+simulate: $(INSTALLED)
 	@mkdir -p $(dir $(REPORT))
 	$(BIN)/gpuwise simulate "$(TRACE)" --cluster "$(CLUSTER)" --policy "$(POLICY)" --report "$(REPORT)" -o table
 
 test: $(INSTALLED_DEV)
+	@tests/packages.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 check: $(INSTALLED_DEV)

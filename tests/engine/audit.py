@@ -47,7 +47,9 @@ def _check_devices(state: ClusterState, held: _Held) -> None:
             cut = where in capacity.layouts
             assert len(whole) + bool(shares) + cut <= 1, f"device {where} is held in two ways: {whole}, {shares}, {cut}"
             assert exists or not (whole or shares or cut)
-            idle = exists and not whole and not shares and not cut
+            lost = bool(capacity.lost.get(node, 0) >> device & 1)
+            assert not (lost and (whole or shares or where in held.slices)), f"device {where} is lost, and held"
+            idle = exists and not whole and not shares and not cut and not lost
             assert bool(capacity.idle[node] >> device & 1) == idle, f"device {where}: idle mask"
             _check_shares(state, where, shares)
 
@@ -105,7 +107,9 @@ def _check_slices(state: ClusterState, held: _Held) -> None:
                     assert piece.memory_bytes >= state.jobs.shape_of(job).gpu_memory_bytes
                     taken.append(piece)
         assert len(set(taken)) == len(taken), f"a slice of {where} is handed out twice"
-        assert capacity.free_slices[where] == tuple(piece for piece in layout if piece not in taken)
+        lost = capacity.lost.get(where[0], 0) >> where[1] & 1
+        free = () if lost else tuple(piece for piece in layout if piece not in taken)
+        assert capacity.free_slices[where] == free
 
 
 def check_jobs(state: ClusterState) -> None:
@@ -114,7 +118,10 @@ def check_jobs(state: ClusterState) -> None:
     assert len(lined_up) == len(set(lined_up)) == len(state.waiting), "a job waits twice"
     for job in range(len(state.jobs)):
         status = state.status(job)
-        assert (job in state.waiting) == (job in set(lined_up)) == (status in WAITING), f"job {job} is {status.name}"
+        held = bool(state.jobs.held.item(job))
+        lined = status in WAITING and not held
+        assert (job in state.waiting) == (job in set(lined_up)) == lined, f"job {job} is {status.name}, held: {held}"
+        assert held == (job in state.holds) or status in ENDED
         assert (job in state.placed) == (status in PLACED), f"job {job} is {status.name}"
         assert np.isfinite(state.jobs.finish_s[job]) == (status in ENDED)
         assert status is not Status.DECLARED
@@ -157,7 +164,7 @@ def picture(state: ClusterState) -> dict[str, Any]:
     """Everything a state holds, in a form that later changes do not touch and that compares as a whole."""
     capacity = state.capacity
     held = {name: repr(column.tolist()) for name, column in state.jobs.columns().items()}
-    for name in ("idle", "by_idle", "idle_total", "up", "layouts", "free_slices"):
+    for name in ("idle", "by_idle", "idle_total", "up", "lost", "layouts", "free_slices"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name))
     for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name).tolist())
@@ -166,7 +173,7 @@ def picture(state: ClusterState) -> dict[str, Any]:
 
 def _same_capacity(left: ClusterState, right: ClusterState) -> None:
     ours, theirs = left.capacity, right.capacity
-    for name in ("idle", "by_idle", "idle_total", "up", "layouts", "free_slices"):
+    for name in ("idle", "by_idle", "idle_total", "up", "lost", "layouts", "free_slices"):
         assert getattr(ours, name) == getattr(theirs, name), name
     for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

@@ -84,6 +84,7 @@ class _Hand:
     def _job(self, *statuses: Status) -> int | None:
         known = (job for job in range(len(self.view.jobs)) if job not in self.touched)
         jobs = [job for job in known if self.view.status(job) in statuses]
+        jobs = [job for job in jobs if job in self.view.placed or job in self.view.waiting]
         return self.dice.one_of(jobs) if jobs else None
 
     def start(self) -> None:

@@ -11,11 +11,15 @@ from builders import Scripted, cluster, engine_with, job, on
 from gpuwise.core.commands import Command, Migrate, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
+    DeviceLost,
     Event,
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobHeld,
     JobProgressed,
+    JobReleased,
+    JobRevised,
     JobStarted,
     JobSubmitted,
     JobSuspended,
@@ -39,6 +43,10 @@ RECORDS: dict[str, Event | Command] = {
     "failed": JobFailed(1.0, 0, 0.0, "lost", False),
     "cancelled": JobCancelled(1.0, 0),
     "node lost": NodeLost(1.0, 0, ((0, 0.0),)),
+    "device lost": DeviceLost(1.0, 0, 0, ((0, 0.0),)),
+    "held": JobHeld(1.0, 0, "user"),
+    "released": JobReleased(1.0, 0),
+    "revised": JobRevised(1.0, 0, duration_s=20.0),
     "start": Start(0, THERE),
     "resume": Resume(0, THERE),
     "suspend": Suspend(0),
@@ -109,15 +117,20 @@ def test_the_table_allows_nothing_that_no_record_brings_about():
         assert made[status] - {None, status} == allowed - {status}, status.name
 
 
+ALIVE = {*Status} - {Status.DECLARED, Status.SUCCEEDED, Status.FAILED, Status.CANCELLED}
 STAYS: dict[str, set[Status]] = {
     "progressed": {Status.RUNNING},
     "node lost": {*Status} - {Status.STARTING, Status.RUNNING, Status.SUSPENDING},
+    "device lost": {*Status} - {Status.STARTING, Status.RUNNING, Status.SUSPENDING},
+    "held": {Status.PENDING, Status.SUSPENDING, Status.SUSPENDED},
+    "released": ALIVE,
+    "revised": ALIVE,
 }
 MOVES = ("migrate", "resize", "rearrange")
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDS if name not in MOVES])
-def test_only_progress_and_the_loss_of_a_strange_node_leave_a_job_as_it_is(name: str):
+def test_only_what_does_not_concern_its_place_leaves_a_job_as_it_is(name: str):
     unchanged = {status for status in Status if what_follows(status, RECORDS[name])[0] is status}
     assert unchanged == STAYS.get(name, set())
 

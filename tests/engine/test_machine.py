@@ -6,6 +6,7 @@ failure; users submit and cancel; nodes come and go.
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -17,11 +18,16 @@ from random_policy import REPARTITION, START, Dice, RandomPolicy
 
 from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
+    DeviceLost,
+    DeviceRestored,
     Event,
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobHeld,
     JobProgressed,
+    JobReleased,
+    JobRevised,
     JobStarted,
     JobSubmitted,
     JobSuspended,
@@ -35,6 +41,7 @@ from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
+from gpuwise.engine.snapshot import cluster_of, restore, snapshot
 from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
 
 FAST = {"gpu_type": "A100", "gpu_memory_bytes": 40 * GIB, "speed": 2.0}
@@ -97,6 +104,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.joining: list[NodeSpec] = []
         self.lost: list[int] = []
+        self.lost_devices: list[tuple[int, int]] = []
         self.held_gpu_s = 0.0
         self.loading_gpu_s = 0.0
         self.work: dict[int, float] = {}
@@ -164,6 +172,45 @@ class EngineMachine(RuleBasedStateMachine):
             job = Dice([number]).one_of(alive)
             self._tell(JobCancelled(self.now_s, job))
             assert self.state.status(job) is Status.CANCELLED
+
+    @precondition(lambda self: len(self.state.holds) < 3)
+    @rule(number=numbers, pause_s=pauses)
+    def hold(self, number: int, pause_s: float) -> None:
+        """A job that is held leaves its GPUs, or the line."""
+        alive = [job for job in self._in(*set(Status) - ENDED) if job not in self.state.holds]
+        if alive:
+            self._pass(pause_s)
+            job = Dice([number]).one_of(alive)
+            self._tell(JobHeld(self.now_s, job, "user"))
+            assert job not in self.state.waiting
+            assert job not in self.state.placed
+
+    @precondition(lambda self: self.state.holds)
+    @rule(number=numbers, pause_s=pauses)
+    def release(self, number: int, pause_s: float) -> None:
+        self._pass(pause_s)
+        job = Dice([number]).one_of(sorted(self.state.holds))
+        self._tell(JobReleased(self.now_s, job))
+
+    @rule(number=numbers, pause_s=pauses, factor=st.sampled_from([0.25, 1.0, 3.0]), memory=st.sampled_from([0.0, GIB]))
+    def revise(self, number: int, pause_s: float, factor: float, memory: float) -> None:
+        """Something better is known of a job; what part of it is done stays the same."""
+        alive = self._in(*set(Status) - ENDED)
+        if not alive:
+            return
+        self._pass(pause_s)
+        jobs, job = self.state.jobs, Dice([number]).one_of(alive)
+        part = self._believed(job) / jobs.steps.item(job)
+        self._tell(
+            JobRevised(
+                self.now_s,
+                job,
+                duration_s=jobs.duration_s.item(job) * factor,
+                steps=jobs.steps.item(job) * 2 if factor > 1 else None,
+                gpu_memory_bytes=memory if job not in self.state.placed else None,
+            )
+        )
+        assert self._believed(job) / jobs.steps.item(job) == pytest.approx(part)
 
     # -- the policy ----------------------------------------------------------------------------------------------
 
@@ -259,6 +306,30 @@ class EngineMachine(RuleBasedStateMachine):
         self.lost.remove(node)
         self._tell(NodeRestored(self.now_s, node))
 
+    @precondition(lambda self: len(self.lost_devices) < 2)
+    @rule(number=numbers, device=st.integers(0, 3), pause_s=pauses)
+    def lose_device(self, number: int, device: int, pause_s: float) -> None:
+        """Those on it wait again; those beside it on the node run on."""
+        node = Dice([number]).one_of(list(range(len(self.state.nodes))))
+        where = (node, device)
+        if device >= self.state.nodes.gpus.item(node) or node in self.lost or where in self.lost_devices:
+            return
+        self._pass(pause_s)
+        hit = {job for job, placement in self.state.placed.items() if where in placement.devices()}
+        others = set(self.state.placed) - hit
+        self.may_lose.update(hit)
+        self.lost_devices.append(where)
+        self.policy.dice = Dice([])
+        self._tell(DeviceLost(self.now_s, node, device, tuple((job, self._kept(job, 0.5)) for job in hit)))
+        assert all(self.state.status(job) is Status.PENDING for job in hit)
+        assert others <= set(self.state.placed)
+
+    @precondition(lambda self: self.lost_devices)
+    @rule(pause_s=pauses)
+    def restore_device(self, pause_s: float) -> None:
+        self._pass(pause_s)
+        self._tell(DeviceRestored(self.now_s, *self.lost_devices.pop(0)))
+
     @precondition(lambda self: self.joining)
     @rule(pause_s=pauses)
     def provisioned_node_joins(self, pause_s: float) -> None:
@@ -323,6 +394,16 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def replaying_the_journal_gives_the_same_state(self) -> None:
         check_equal(self.state, replay(self.engine.journal.lines()))
+
+    @invariant()
+    def a_snapshot_leads_to_the_same_state_but_for_what_has_ended(self) -> None:
+        document = json.loads(json.dumps(snapshot(self.state)))
+        engine = Engine(cluster_of(document), self.policy, placer=first_fit)
+        restore(engine.state, document)
+        check_capacity(engine.state)
+        check_jobs(engine.state)
+        check_neighbours(engine.state)
+        assert snapshot(engine.state) == snapshot(self.state)
 
 
 EngineMachine.TestCase.settings = settings(

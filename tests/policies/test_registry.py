@@ -130,7 +130,7 @@ def test_reasons_read_as_sentences():
         "would delay job b, which has a reservation at 10 s"
     )
     assert reason_of("srtf", [job("a", 10, 4), job("b", 50, 1)], cluster("1x4:V100"), 1) == (
-        "needs 1 GPUs; the jobs that hold them come first under this policy"
+        "needs 1 GPU; the jobs that hold them come first under this policy"
     )
     assert reason_of("sjf", [job("a", 10, gpu_frac=0.8), job("b", 50, gpu_frac=0.5)], cluster("1x1:V100"), 1) == (
         "needs 50% of one GPU; no GPU has that much left that it may share"
@@ -152,7 +152,7 @@ def test_a_job_that_can_never_run_is_told_so():
         "cannot run here: needs 9 GPUs, and the cluster has 8 such GPUs"
     )
     assert reason_of("fifo", [job("a", gpu_types=("H100",))], cluster("2x4:V100"), 0) == (
-        "cannot run here: needs 1 GPUs of type H100, and the cluster has 0 such GPUs"
+        "cannot run here: needs 1 GPU of type H100, and the cluster has 0 such GPUs"
     )
 
 

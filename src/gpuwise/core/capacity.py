@@ -61,6 +61,8 @@ class Capacity:
         self.idle_total: list[int] = []
         """Idle devices of each GPU type."""
         self.up: list[bool] = []
+        self.lost: dict[int, int] = {}
+        """Devices out of service on nodes that are in service, as bit masks."""
         self.free_cpus: Array = np.empty(0)
         self.free_memory: Array = np.empty(0)
         self.open_milli: Array = np.zeros((0, 0), dtype="i4")
@@ -118,6 +120,16 @@ class Capacity:
             buckets.append(0)
         buckets[count] ^= self._bits[node]
         self.idle_total[gpu_type] += count if up else -count
+
+    def set_device_up(self, node: int, device: int, up: bool) -> None:
+        """Puts an empty device back in service, or takes it out."""
+        bit, where = 1 << device, (node, device)
+        self.lost = {**self.lost, node: self.lost.get(node, 0) & ~bit | (0 if up else bit)}
+        if where in self.layouts:
+            _, free = self._own_slices()
+            free[where] = self.layouts[where] if up else ()
+        else:
+            self._set_idle(node, self.idle[node] | bit if up else self.idle[node] & ~bit)
 
     # -- what would fit ------------------------------------------------------------------------------------------
 
@@ -211,6 +223,8 @@ class Capacity:
             self._set_idle(node, self.idle[node] & ~devices)
 
     def _set_idle(self, node: int, devices: int) -> None:
+        if self.lost:
+            devices &= ~self.lost.get(node, 0)
         before, after = self.idle[node].bit_count(), devices.bit_count()
         self.idle[node] = devices
         if self.up[node] and before != after:

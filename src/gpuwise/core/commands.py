@@ -87,6 +87,13 @@ class Suspend(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Stop(Command):
+    """End a job that its user took back."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resize(Command):
     """Run an elastic job on with another number of GPUs."""
 
@@ -133,23 +140,27 @@ class Release(Command):
 
 
 COMMAND_TYPES: tuple[type[Command], ...] = (
-    Start, Resume, Suspend, Resize, Migrate, Rearrange, Repartition, Provision, Release,
+    Start, Resume, Suspend, Stop, Resize, Migrate, Rearrange, Repartition, Provision, Release,
 )  # fmt: skip
 
 
 class Why(enum.Enum):
     """The codes of the reasons for which a job waits; the text is filled with a reason's numbers."""
 
-    NO_ROOM = "needs {gpus} GPUs{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node"
+    NO_ROOM = "needs {gpus} GPU{plural}{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node"
     NO_SHARE = "needs {percent:.0f}% of one GPU; no GPU has that much left that it may share"
     NO_HOST_ROOM = "GPUs are idle, but no node with them has {cpus:g} CPUs and {memory} of memory left"
-    NEVER_FITS = "cannot run here: needs {gpus} GPUs{where}, and the cluster has {total} such GPUs"
-    BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPUs"
+    NEVER_FITS = "cannot run here: needs {gpus} GPU{plural}{where}, and the cluster has {total} such GPUs"
+    BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPU{plural}"
     RESERVED = "would delay job {ahead}, which has a reservation at {at_s:.0f} s"
-    OUTRANKED = "needs {gpus} GPUs{where}; the jobs that hold them come first under this policy"
+    OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy"
     NEXT_ROUND = "is looked at when the next round begins, at {at_s:.0f} s"
     NOT_CHOSEN = "could run, but the policy did not choose it"
     STOPPING = "is saving its state before it leaves its GPUs"
+    HELD = "is held by its user until it is resumed"
+    AFTER = "waits for job {ahead}, which has not succeeded yet"
+    QUOTA = "queue {queue} may have {limit:g} GPUs; its jobs hold or are in line for {used:g}, this one needs {gpus:g}"
+    SHARE = "queue {queue} has its share for now: {used:g} GPUs held or in line, while other queues wait too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +171,7 @@ class Reason:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.code.value.format(**self.numbers)
+        return self.code.value.format(plural="" if self.numbers.get("gpus") == 1 else "s", **self.numbers)
 
 
 Explain = Callable[[int], Reason]

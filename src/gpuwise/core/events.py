@@ -69,6 +69,31 @@ class JobCancelled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld(Event):
+    """A job may not be placed for now, for a reason outside the policy; one that holds GPUs is to leave them."""
+
+    job: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased(Event):
+    """A job that was held may be placed again."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRevised(Event):
+    """Something better is known of a job than what was declared; None leaves it as it was."""
+
+    job: int
+    duration_s: float | None = None
+    steps: float | None = None
+    gpu_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAdded(Event):
     """A node joined the cluster."""
 
@@ -91,16 +116,31 @@ class NodeRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceLost(Event):
+    """One device of a node went away; its jobs are back in the queue with the steps their checkpoints kept."""
+
+    node: int
+    device: int
+    interrupted: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRestored(Event):
+    """A lost device is back, empty."""
+
+    node: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
 class WokeUp(Event):
     """The time a policy asked to be woken at has come."""
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     JobSubmitted, JobStarted, JobProgressed, JobSuspended, JobFinished, JobFailed, JobCancelled,
-    NodeAdded, NodeLost, NodeRestored, WokeUp,
+    JobHeld, JobReleased, JobRevised, NodeAdded, NodeLost, NodeRestored, DeviceLost, DeviceRestored, WokeUp,
 )  # fmt: skip
 
-CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(
-    (JobSubmitted, JobSuspended, JobFinished, JobFailed, JobCancelled, NodeAdded, NodeLost, NodeRestored, WokeUp)
-)
+CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(EVENT_TYPES) - {JobStarted, JobProgressed}
 """The events after which another job may be able to start."""

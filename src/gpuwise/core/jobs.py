@@ -122,6 +122,8 @@ class JobTable(Table):
         "preemptions": ("i4", 0),
         "migrations": ("i4", 0),
         "resizes": ("i4", 0),
+        "held": ("i1", 0),  # may not be placed, for a reason outside the policy
+        "over": ("i4", 0),  # of its placements, how many are known to be over
     }
 
     shape: Array
@@ -154,6 +156,8 @@ class JobTable(Table):
     preemptions: Array
     migrations: Array
     resizes: Array
+    held: Array
+    over: Array
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,6 +168,7 @@ class JobTable(Table):
         """What each job asks for; a list, since the path of every event reads it."""
         self.tenants: list[str] = []
         self.models: list[str] = []
+        self._declared: dict[int, JobSpec] = {}
         self._shape_ids: dict[tuple[Any, ...], int] = {}
         self._tenant_ids: dict[str, int] = {}
         self._model_ids: dict[str, int] = {}
@@ -218,6 +223,25 @@ class JobTable(Table):
         ):
             columns[name] = np.asarray(of[name])
         return self.extend(columns, count)
+
+    def declared(self, row: int) -> JobSpec:
+        """What was declared of a job, whatever was found out since."""
+        return self._declared.get(row) or self.spec(row)
+
+    def keep_declared(self, row: int) -> None:
+        """Remembers what was declared of a job before anything of it is revised."""
+        if row not in self._declared:
+            self._declared[row] = self.spec(row)
+
+    def revise_memory(self, row: int, gpu_memory_bytes: float) -> None:
+        """Changes what a job asks for: so much memory on each GPU."""
+        old = self.shape_by_row[row]
+        code = self._shape_id(
+            (old.gpus, old.min_gpus, old.max_gpus, old.milli, gpu_memory_bytes, old.gpu_types, old.sharing, old.cpus,
+             old.memory_bytes)
+        )  # fmt: skip
+        self.shape[row] = code
+        self.shape_by_row[row] = self.shapes[code]
 
     def spec(self, row: int) -> JobSpec:
         """The declaration of job ``row`` as an object."""

@@ -38,9 +38,9 @@ class WaitingQueue:
         """Every waiting job, first in line first."""
         return (job for _, job in merge(*self.lanes.values()))
 
-    def add(self, job: int) -> None:
-        """Lines a job up."""
-        entry = (self.key(job), job)
+    def add(self, job: int, key: float | None = None) -> None:
+        """Lines a job up, by the policy's key unless one is given."""
+        entry = (self.key(job) if key is None else key, job)
         self._entry[job] = entry
         shape = self._jobs.shape_by_row[job].id
         lane = self.lanes.get(shape)

@@ -17,6 +17,7 @@ def explain_room(state: ClusterState, job: int) -> Reason:
     capacity = state.capacity
     types = capacity.types_for(shape)
     total = sum(int(gpus) for gpus, code in zip(state.nodes.gpus, state.nodes.type_of, strict=False) if code in types)
+    total -= sum(lost.bit_count() for node, lost in capacity.lost.items() if state.nodes.type_of[node] in types)
     asked: dict[str, float | str] = {"gpus": shape.gpus, "where": _where(shape), "total": total}
     if shape.min_gpus > total:
         return Reason(Why.NEVER_FITS, asked)

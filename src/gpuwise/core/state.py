@@ -85,6 +85,8 @@ class ClusterState:
         """Where each job that holds GPUs holds them, in the order they came."""
         self.holders = Holders()
         self.residents = Residents()
+        self.holds: dict[int, str] = {}
+        """Jobs that may not be placed for now, and why not."""
         self.submitted = 0
         """Jobs submitted so far."""
         self.waiting = WaitingQueue(self.jobs, self._submitted_at)

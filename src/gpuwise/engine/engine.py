@@ -23,11 +23,12 @@ from gpuwise.core.commands import (
     Resize,
     Resume,
     Start,
+    Stop,
     Suspend,
     Why,
 )
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import Event, WokeUp
+from gpuwise.core.events import Event, JobCancelled, JobHeld, WokeUp
 from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
 from gpuwise.core.protocols import Placer, Policy, RateModel
 from gpuwise.core.spec import ClusterSpec, Sharing
@@ -81,19 +82,32 @@ class Engine:
         if now_s > state.now_s:
             state.now_s = now_s
         wakes = False
+        follows: tuple[Command, ...] = ()
         for event in events:
             kind = type(event)
             if event.at_s < state.now_s:
                 record(WokeUp(state.now_s))  # heard of late: replay must know what time it was
+            consequence = self._consequence(event) if isinstance(event, (JobCancelled, JobHeld)) else ()
             HANDLERS[kind](state, event)
             record(event)
+            if consequence:
+                self._carry_out(consequence)
+                follows += consequence
             if kind in self._wakes_on:
                 wakes = True
         if not wakes:
-            return ()
+            return follows
         if self._round_s is not None and not self._round_begins(now_s):
-            return ()
-        return self._decide()
+            return follows
+        return (*follows, *self._decide()) if follows else self._decide()
+
+    def order(self, now_s: float, commands: Sequence[Command]) -> Sequence[Command]:
+        """Carries out what a person asks for, checked as a policy's decision is."""
+        if now_s > self.state.now_s:
+            self.state.now_s = now_s
+            self.journal.append(WokeUp(now_s))
+        self._carry_out(commands, by="a person")
+        return commands
 
     def reason(self, job: int) -> Reason | None:
         """Why a job waits; None for one that does not wait."""
@@ -102,9 +116,18 @@ class Engine:
             return None
         if status is Status.SUSPENDING:
             return Reason(Why.STOPPING)
+        if job in self.state.holds:
+            return Reason(Why.HELD)
         if self._round_s is not None and self.wake_at is not None and self._last is NOTHING:
             return Reason(Why.NEXT_ROUND, {"at_s": self.wake_at})
         return self._last.reasons(job)
+
+    def _consequence(self, event: JobCancelled | JobHeld) -> tuple[Command, ...]:
+        """What follows of itself: a job that is taken back leaves no process behind, one that is held its GPUs."""
+        if isinstance(event, JobHeld):
+            return (Suspend(event.job),) if event.job in self.state.placed else ()
+        status = self.state.status(event.job)
+        return (Stop(event.job),) if status in PLACED or status in (Status.SUSPENDING, Status.SUSPENDED) else ()
 
     def _round_begins(self, now_s: float) -> bool:
         """Whether this is the first moment of a round; else asks to be woken at the next."""
@@ -128,7 +151,7 @@ class Engine:
             self.wake_at = (math.floor(self.state.now_s / self._round_s + 1e-9) + 1) * self._round_s
         return commands
 
-    def _carry_out(self, commands: Sequence[Command]) -> None:
+    def _carry_out(self, commands: Sequence[Command], by: str = "") -> None:
         state, record = self.state, self.journal.append
         for command in commands:
             kind = type(command)
@@ -136,7 +159,8 @@ class Engine:
                 self._check(kind, command)
                 HANDLERS[kind](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
-                raise InvalidDecisionError(f"policy {self.policy.name!r} decided {command}: {error}") from error
+                who = by or f"policy {self.policy.name!r}"
+                raise InvalidDecisionError(f"{who} decided {command}: {error}") from error
             record(command)
 
     def _check(self, kind: type[Command], command: Any) -> None:
@@ -147,6 +171,8 @@ class Engine:
                 raise InvalidDecisionError(
                     f"its job is {self.state.status(command.job).name}, not {Status(expected).name}"
                 )
+            if self.state.jobs.held.item(command.job):
+                raise InvalidDecisionError("its job is held")
             self._check_placement(command.job, command.placement)
         elif kind is Rearrange:
             self._check_moves(command.moves)

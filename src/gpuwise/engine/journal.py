@@ -44,19 +44,13 @@ class Journal:
 
     def lines(self) -> Iterator[str]:
         """The journal as JSON, a line a record; a job's declaration stands with its submission."""
-        nodes = [_plain(node) for node in self.cluster.nodes]
+        nodes = [plain(node) for node in self.cluster.nodes]
         yield _json({"gpuwise_journal": VERSION, "policy": self.policy, "seed": self.seed, "nodes": nodes})
         at_s = 0.0
         for record in self.records:
-            kind = type(record)
-            entry = {"type": kind.__name__} | {name: _plain(getattr(record, name)) for name in _FIELDS[kind]}
             if isinstance(record, Event):
                 at_s = max(at_s, record.at_s)
-            else:
-                entry["at_s"] = at_s
-            if isinstance(record, JobSubmitted):
-                entry["spec"] = _plain(self._jobs.spec(record.job))
-            yield _json(entry)
+            yield encode(record, at_s, self._jobs)
 
     def write(self, path: Path) -> None:
         """Writes the journal to a file."""
@@ -71,19 +65,34 @@ class Journal:
         return digest.hexdigest()
 
 
+def encode(record: Record, at_s: float, jobs: JobTable) -> str:
+    """A record as a line of JSON; a command has no time of its own and gets ``at_s``."""
+    kind = type(record)
+    entry = {"type": kind.__name__} | {name: plain(getattr(record, name)) for name in _FIELDS[kind]}
+    entry.setdefault("at_s", at_s)
+    if isinstance(record, JobSubmitted):
+        entry["spec"] = plain(jobs.declared(record.job))
+    return _json(entry)
+
+
+def replay_onto(state: ClusterState, lines: Iterable[str], first: int = 1) -> None:
+    """Leads a state on by the lines of a journal."""
+    for number, line in enumerate(lines, start=first):
+        entry = _loads(line, number)
+        try:
+            _apply(state, entry, number)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise JournalError(f"line {number}: not a record of this journal ({error!r})") from error
+
+
 def replay(lines: Iterable[str]) -> ClusterState:
     """The state that a journal leads to."""
     source = iter(lines)
     header = _loads(next(source, ""), 1)
     if header.get("gpuwise_journal") != VERSION:
         raise JournalError(f"line 1: not a gpuwise journal of version {VERSION}")
-    state = ClusterState(ClusterSpec(tuple(NodeSpec(**_floats(node)) for node in header["nodes"])))
-    for number, line in enumerate(source, start=2):
-        entry = _loads(line, number)
-        try:
-            _apply(state, entry, number)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise JournalError(f"line {number}: not a record of this journal ({error!r})") from error
+    state = ClusterState(ClusterSpec(tuple(node_spec(node) for node in header["nodes"])))
+    replay_onto(state, source, first=2)
     return state
 
 
@@ -103,22 +112,33 @@ def read_journal(path: Path) -> ClusterState:
         return replay(file)
 
 
-def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
-    spec = _floats(entry["spec"])
+def job_spec(entry: dict[str, Any]) -> JobSpec:
+    """Undoes `plain` for a job."""
+    spec = _floats(entry)
     spec["gpu_types"] = tuple(spec["gpu_types"])
     spec["sharing"] = frozenset(Sharing[name] for name in spec["sharing"])
-    rows = state.jobs.declare([JobSpec(**spec)])
+    return JobSpec(**spec)
+
+
+def node_spec(entry: dict[str, Any]) -> NodeSpec:
+    """Undoes `plain` for a node."""
+    return NodeSpec(**_floats(entry))
+
+
+def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
+    rows = state.jobs.declare([job_spec(entry["spec"])])
     if rows[0] != entry["job"]:
         raise JournalError(f"line {number}: job {entry['job']} is declared as row {rows[0]}; lines are missing")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON can carry it."""
     if isinstance(value, Placement):
         return {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
     if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][-1], Placement):
-        return [[job, _plain(placement)] for job, placement in value]
+        return [[job, plain(placement)] for job, placement in value]
     if isinstance(value, (JobSpec, NodeSpec)):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, frozenset):
         return sorted(member.name for member in value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -141,19 +161,20 @@ _NUMBERS = ("_s", "_bytes", "_frac", "cpus", "_hour")
 
 def _revive(name: str, value: Any) -> Any:
     if name == "placement":
-        return _placement(value)
+        return placement_of(value)
     if name == "moves":
-        return tuple((job, _placement(placement)) for job, placement in value)
+        return tuple((job, placement_of(placement)) for job, placement in value)
     if name == "slices":
         return tuple(MigSlice(*each) for each in value)
     if name == "interrupted":
         return tuple((job, steps) for job, steps in value)
     if name == "node" and isinstance(value, dict):
-        return NodeSpec(**_floats(value))
+        return node_spec(value)
     return value
 
 
-def _placement(value: dict[str, Any]) -> Placement:
+def placement_of(value: dict[str, Any]) -> Placement:
+    """Undoes `plain` for a placement."""
     return Placement(tuple(Grant(*grant) for grant in value["grants"]), Sharing[value["sharing"]], value["milli"])
 
 

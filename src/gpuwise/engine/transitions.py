@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +18,21 @@ from gpuwise.core.commands import (
     Resize,
     Resume,
     Start,
+    Stop,
     Suspend,
 )
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
+    DeviceLost,
+    DeviceRestored,
     Event,
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobHeld,
     JobProgressed,
+    JobReleased,
+    JobRevised,
     JobStarted,
     JobSubmitted,
     JobSuspended,
@@ -34,7 +41,7 @@ from gpuwise.core.events import (
     NodeRestored,
     WokeUp,
 )
-from gpuwise.core.jobs import LIFE_CYCLE, Status
+from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
@@ -117,6 +124,10 @@ def _suspend(state: ClusterState, command: Suspend) -> None:
     before = _become(state, command.job, SUSPENDING)
     state.jobs.preemptions[command.job] += 1
     _leave(state, command.job, before)
+
+
+def _stop(state: ClusterState, command: Stop) -> None:
+    """The job has already ended; only its processes have to go."""
 
 
 def _move(state: ClusterState, command: Migrate | Resize) -> None:
@@ -207,15 +218,24 @@ def _queue_again(state: ClusterState, job: int, status: int, steps: float) -> No
     jobs = state.jobs
     jobs.steps_done[job] = jobs.saved_steps[job] = steps
     jobs.rate[job] = 0.0
-    state.waiting.add(job)
+    jobs.over[job] = jobs.placements.item(job)
+    if not jobs.held.item(job):
+        state.waiting.add(job)
 
 
 def _suspended(state: ClusterState, event: JobSuspended) -> None:
     _queue_again(state, event.job, SUSPENDED, event.steps_done)
 
 
+def _let_go(state: ClusterState, job: int) -> None:
+    """A job that has ended is not held back any more."""
+    if state.holds.pop(job, None) is not None:
+        state.jobs.held[job] = 0
+
+
 def _end(state: ClusterState, job: int, status: int) -> None:
     before = _become(state, job, status)
+    _let_go(state, job)
     if job in state.waiting:
         state.waiting.remove(job)
     _leave(state, job, before)
@@ -225,6 +245,7 @@ def _end(state: ClusterState, job: int, status: int) -> None:
 def _finished(state: ClusterState, event: JobFinished) -> None:
     job = event.job
     before = _become(state, job, SUCCEEDED)
+    _let_go(state, job)
     _leave(state, job, before)
     jobs = state.jobs
     jobs.finish_s[job] = event.at_s
@@ -242,17 +263,90 @@ def _cancelled(state: ClusterState, event: JobCancelled) -> None:
     _end(state, event.job, CANCELLED)
 
 
+def _require_alive(state: ClusterState, job: int) -> None:
+    if (status := state.status(job)) is Status.DECLARED or status in ENDED:
+        raise LifeCycleError(f"job {state.jobs.ids[job]!r} is {status.name}; nothing of it can be changed")
+
+
+def _held(state: ClusterState, event: JobHeld) -> None:
+    _require_alive(state, event.job)
+    state.jobs.held[event.job] = 1
+    state.holds[event.job] = event.cause
+    if event.job in state.waiting:
+        state.waiting.remove(event.job)
+
+
+def _released(state: ClusterState, event: JobReleased) -> None:
+    job = event.job
+    _require_alive(state, job)
+    state.jobs.held[job] = 0
+    state.holds.pop(job, None)
+    if state.jobs.status.item(job) in (PENDING, SUSPENDED) and job not in state.waiting:
+        state.waiting.add(job)
+
+
+def _revised(state: ClusterState, event: JobRevised) -> None:
+    job, jobs = event.job, state.jobs
+    _require_alive(state, job)
+    if event.gpu_memory_bytes is not None and job in state.placed:
+        raise LifeCycleError(f"job {jobs.ids[job]!r} holds GPUs; what memory it asks for cannot change now")
+    for revised in (event.duration_s, event.steps):
+        if revised is not None and not 0 < revised < math.inf:
+            raise LifeCycleError(f"job {jobs.ids[job]!r}: {revised} is not a run time or a number of steps")
+    jobs.keep_declared(job)
+    lined_up = job in state.waiting
+    if lined_up:
+        state.waiting.remove(job)
+    if event.gpu_memory_bytes is not None:
+        jobs.revise_memory(job, event.gpu_memory_bytes)
+    if event.duration_s is not None or event.steps is not None:
+        _revise_pace(state, event)
+    if lined_up:
+        state.waiting.add(job)
+
+
+def _revise_pace(state: ClusterState, event: JobRevised) -> None:
+    """Another run time or number of steps; the part that is done stays the same."""
+    job, jobs = event.job, state.jobs
+    _settle(state, job)
+    if event.steps is not None:
+        scale = event.steps / jobs.steps.item(job)
+        jobs.steps[job] = event.steps
+        jobs.steps_done[job] *= scale
+        jobs.saved_steps[job] *= scale
+    if event.duration_s is not None:
+        jobs.duration_s[job] = event.duration_s
+    if jobs.status.item(job) == RUNNING:
+        _rebelieve(state, (job,))
+
+
 def _node_added(state: ClusterState, event: NodeAdded) -> None:
     state.capacity.add_node(state.nodes.add(event.node))
 
 
 def _node_lost(state: ClusterState, event: NodeLost) -> None:
-    kept = dict(event.interrupted)
     thrown_off = [job for job, placement in state.placed.items() if event.node in placement.nodes]
+    _interrupt(state, thrown_off, event.interrupted)
+    state.capacity.set_up(event.node, False)
+
+
+def _device_lost(state: ClusterState, event: DeviceLost) -> None:
+    where = (event.node, event.device)
+    thrown_off = [job for job, placement in state.placed.items() if where in placement.devices()]
+    _interrupt(state, thrown_off, event.interrupted)
+    state.capacity.set_device_up(event.node, event.device, False)
+
+
+def _device_restored(state: ClusterState, event: DeviceRestored) -> None:
+    state.capacity.set_device_up(event.node, event.device, True)
+
+
+def _interrupt(state: ClusterState, thrown_off: list[int], interrupted: tuple[tuple[int, float], ...]) -> None:
+    """Jobs that lose their place, and those named that were still saving there, wait again with what they kept."""
+    kept = dict(interrupted)
     saving = [job for job in kept if state.jobs.status.item(job) == SUSPENDING]
     for job in (*thrown_off, *saving):
         _queue_again(state, job, PENDING, kept.get(job, state.jobs.saved_steps.item(job)))
-    state.capacity.set_up(event.node, False)
 
 
 def _node_restored(state: ClusterState, event: NodeRestored) -> None:
@@ -268,7 +362,9 @@ Handler = Callable[[ClusterState, Any], None]
 HANDLERS: dict[type[Event] | type[Command], Handler] = {
     JobSubmitted: _submitted, JobStarted: _started, JobProgressed: _progressed, JobSuspended: _suspended,
     JobFinished: _finished, JobFailed: _failed, JobCancelled: _cancelled,
-    NodeAdded: _node_added, NodeLost: _node_lost, NodeRestored: _node_restored, WokeUp: _woke_up,
-    Start: _start, Resume: _start, Suspend: _suspend, Migrate: _move, Resize: _move,
+    JobHeld: _held, JobReleased: _released, JobRevised: _revised,
+    NodeAdded: _node_added, NodeLost: _node_lost, NodeRestored: _node_restored,
+    DeviceLost: _device_lost, DeviceRestored: _device_restored, WokeUp: _woke_up,
+    Start: _start, Resume: _start, Suspend: _suspend, Stop: _stop, Migrate: _move, Resize: _move,
     Rearrange: _rearrange, Repartition: _repartition, Provision: _provision, Release: _release,
 }  # fmt: skip

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from gpuwise.core.commands import Command, Migrate, Placement, Provision, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.commands import (
+    Command,
+    Migrate,
+    Placement,
+    Provision,
+    Rearrange,
+    Resize,
+    Resume,
+    Start,
+    Stop,
+    Suspend,
+)
 from gpuwise.core.events import (
     Event,
     JobFinished,
@@ -20,10 +31,10 @@ from gpuwise.core.events import (
     NodeRestored,
     WokeUp,
 )
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.protocols import ClusterFacts, RateModel
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import Residents
+from gpuwise.core.state import ClusterState, Residents
 
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
@@ -77,6 +88,24 @@ class VirtualExecutor:
                 back_s = fault.at_s + fault.down_s
                 self._push(back_s, NodeRestored(back_s, fault.node))
 
+    @classmethod
+    def going_on(cls, state: ClusterState, truth: RateModel) -> VirtualExecutor:
+        """One that takes over from where a state is: nobody new comes, whoever runs runs on."""
+        jobs = state.jobs
+        executor = cls(jobs, truth)
+        executor._arrived = len(jobs)
+        for job in range(len(jobs)):
+            done, status = jobs.steps_done.item(job), state.status(job)
+            if status is Status.RUNNING:
+                done += jobs.rate.item(job) * (state.now_s - jobs.since_s.item(job))
+            executor._left[job] = max(0.0, jobs.steps.item(job) - done)
+            executor._saved[job] = jobs.saved_steps.item(job)
+            if job in state.placed:
+                executor._take_over(state.now_s, job, state.placed[job], starting=status is Status.STARTING)
+            elif status is Status.SUSPENDING:
+                executor._now.append(JobSuspended(state.now_s, job, done))
+        return executor
+
     # -- what the engine sees ------------------------------------------------------------------------------------
 
     def wait(self, until_s: float | None) -> tuple[float, list[Event]] | None:
@@ -109,10 +138,14 @@ class VirtualExecutor:
         for command in commands:
             if isinstance(command, (Start, Resume)):
                 job = command.job
+                if job >= len(self._left):
+                    self._grow()
                 saved = self._saved[job] > 0 or isinstance(command, Resume)
                 self._begin(now_s, job, command.placement, self._jobs.resume_s.item(job) if saved else 0.0)
             elif isinstance(command, Suspend):
                 self._suspend(now_s, command.job)
+            elif isinstance(command, Stop):
+                self._stop(now_s, command.job)
             elif isinstance(command, (Migrate, Resize)):
                 table = self._jobs.migrate_s if isinstance(command, Migrate) else self._jobs.resize_s
                 self._leave(now_s, command.job)
@@ -131,6 +164,26 @@ class VirtualExecutor:
         return ClusterFacts(dict(self._placed), frozenset(self._down))
 
     # -- jobs come and go ----------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Makes room for jobs that were declared since."""
+        known, count = len(self._left), len(self._jobs)
+        self._left += self._jobs.steps[known:count].tolist()
+        for column in (self._saved, self._rate, self._since):
+            column += [0.0] * (count - known)
+        self._epoch += [0] * (count - known)
+
+    def _take_over(self, now_s: float, job: int, placement: Placement, starting: bool) -> None:
+        self._placed[job] = placement
+        self._since[job] = now_s
+        if starting:
+            self._now.append(JobStarted(now_s, job))
+        if placement.sharing is not Sharing.EXCLUSIVE:
+            self._residents.add(job, placement)
+            self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
+        else:
+            self._rate[job] = self._truth.rates((job,), (placement,), ((),))[0]
+            self._push_finish(job, now_s, self._rate[job])
 
     def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float) -> None:
         begin_s = now_s
@@ -202,6 +255,14 @@ class VirtualExecutor:
             self._push(saved_s, event, job)
         else:
             self._now.append(event)
+
+    def _stop(self, now_s: float, job: int) -> None:
+        """A job is taken back: whatever else was to be heard of it is not."""
+        if job in self._placed:
+            self._leave(now_s, job)
+        self._epoch[job] += 1
+        self._savers.pop(job, None)
+        self._now = [event for event in self._now if getattr(event, "job", -1) != job]
 
     # -- the heap ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,281 @@
+"""What clients get."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong."""
+
+    code: str = Field(description="A word for programs.", examples=["not_found"])
+    message: str = Field(description="What is wrong and what to do, for people.", examples=["there is no job '17'"])
+
+
+class Problem(BaseModel):
+    """The shape of every error."""
+
+    error: ErrorDetail
+
+
+class Job(BaseModel):
+    """A job: what was asked for and what came of it. Times are Unix times."""
+
+    id: str = Field(description="17, or 17-3 for the task with index 3 of array 17.", examples=["17"])
+    name: str
+    user: str
+    queue: str
+    status: str = Field(
+        description="pending, starting, running, suspending, suspended, succeeded, failed or cancelled.",
+        examples=["running"],
+    )
+    command: list[str]
+    workdir: str
+    gpus: int
+    gpu_frac: float
+    priority: int
+    submitted_at: float
+    started_at: float | None = Field(description="When it first took GPUs.")
+    ended_at: float | None
+    exit_code: int | None = Field(description="Of its last attempt; a signal is 128 and its number.")
+    why_ended: str = Field(description="Why it failed or was cancelled.")
+    attempts: int
+    failures: int
+    out_of_memory: int
+    held: str = Field(description="Why it may not be placed now: user, dependency, quota or share; empty is not held.")
+    placement: str = Field(description="Where it is; empty while it holds nothing.", examples=["box:0,1"])
+    duration_s: float = Field(description="What is believed of its run time.")
+    duration_source: str = Field(description="declared, history, observed or default.")
+    gpu_memory_bytes: float
+    step: float | None
+    steps: float | None
+    loss: float | None
+    samples_per_s: float | None
+    peak_memory_bytes: float | None
+    gpu_s: float = Field(description="GPU time it has held.")
+    preemptions: int
+    deadline_s: float | None
+    after: list[str]
+    array_index: int | None
+
+
+class Jobs(BaseModel):
+    """Several jobs."""
+
+    jobs: list[Job]
+
+
+class QueuedJob(Job):
+    """A job that has not ended, with what is believed of its future."""
+
+    estimated_start: float | None
+    estimated_finish: float | None
+    position: int | None = Field(description="Its place in line, from 1.")
+    why: str = Field(description="Why it waits; empty if it does not.")
+
+
+class Queue(BaseModel):
+    """Jobs that have not ended: those on GPUs, then those in line, then those that are held."""
+
+    jobs: list[QueuedJob]
+
+
+class DryRunAnswer(BaseModel):
+    """What would become of a job."""
+
+    duration_s: float
+    duration_source: str
+    placement: str = Field(description="Where it would start; empty if that is not known.")
+    estimated_start: float | None
+    estimated_finish: float | None
+    why: str = Field(description="Why it would not start at once; empty if it would.")
+    ahead: int = Field(description="Jobs in line now.")
+
+
+class WhyAnswer(BaseModel):
+    """Why a job waits."""
+
+    id: str
+    status: str
+    why: str
+    code: str | None = Field(description="The reason for programs; null if it does not wait.", examples=["NO_ROOM"])
+    numbers: dict[str, float | str | None]
+    position: int | None
+
+
+class Attempt(BaseModel):
+    """One launch of a job."""
+
+    number: int
+    placement: str
+    started_at: float
+    ended_at: float | None
+    exit_code: int | None
+    outcome: str = Field(
+        description="succeeded, failed, out of memory, suspended, moved, cancelled, lost; empty: runs."
+    )
+    detail: str
+    peak_memory_bytes: float | None
+    cpu_s: float | None
+
+
+class Attempts(BaseModel):
+    """A job's launches, first one first."""
+
+    attempts: list[Attempt]
+
+
+class Resident(BaseModel):
+    """A job on a device."""
+
+    id: str | None = Field(description="null for a job of another user.")
+    name: str
+    frac: float = Field(description="Its part of the device.")
+
+
+class Device(BaseModel):
+    """A device, who is on it, and what was measured there."""
+
+    index: int
+    name: str
+    lost: bool
+    sharing: str
+    free_frac: float
+    memory_bytes: float | None
+    util_frac: float | None
+    memory_used_bytes: float | None
+    power_w: float | None
+    temperature_c: float | None
+    jobs: list[Resident]
+
+
+class Node(BaseModel):
+    """A node with its devices; null is not known or without limit."""
+
+    name: str
+    gpu_type: str
+    stand_in: bool = Field(description="Whether CPU cores stand in for GPUs.")
+    lost: bool
+    cpus: float | None
+    free_cpus: float | None
+    memory_bytes: float | None
+    free_memory_bytes: float | None
+    devices: list[Device]
+
+
+class Nodes(BaseModel):
+    """All nodes."""
+
+    nodes: list[Node]
+
+
+class Top(BaseModel):
+    """What is measured now, and how far the caller's jobs on GPUs are."""
+
+    nodes: list[Node]
+    jobs: list[Job]
+
+
+class Event(BaseModel):
+    """Something that happened."""
+
+    seq: int
+    at: float
+    kind: str
+    job: str | None
+    text: str
+
+
+class Events(BaseModel):
+    """What happened, in order."""
+
+    events: list[Event]
+    last: int = Field(description="Ask for what comes after this next.")
+
+
+class QueueLimits(BaseModel):
+    """A queue: what its jobs may use together, and what they use."""
+
+    name: str
+    max_gpus: float | None
+    max_jobs: int | None
+    weight: float
+    users: list[str]
+    used_gpus: float
+    jobs: int
+
+
+class Queues(BaseModel):
+    """All queues with limits or with jobs, by name."""
+
+    queues: list[QueueLimits]
+
+
+class Token(BaseModel):
+    """A token, without its secret."""
+
+    id: str
+    user: str
+    role: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+
+
+class Tokens(BaseModel):
+    """All tokens."""
+
+    tokens: list[Token]
+
+
+class NewToken(Token):
+    """A new token."""
+
+    secret: str = Field(description="Shown once, and not kept.")
+
+
+class AuditLine(BaseModel):
+    """Who did what to what."""
+
+    id: int
+    at: float
+    user: str
+    action: str
+    target: str
+    outcome: str
+    address: str
+
+
+class AuditLines(BaseModel):
+    """Who did what, newest first."""
+
+    audit: list[AuditLine]
+
+
+class Health(BaseModel):
+    """Whether the service works."""
+
+    status: str = Field(examples=["ok"])
+
+
+class Who(BaseModel):
+    """Whom a token belongs to."""
+
+    user: str
+    role: str
+
+
+class Status(BaseModel):
+    """The service at a glance."""
+
+    version: str
+    policy: str
+    placement: str
+    store: str
+    started_at: float
+    uptime_s: float
+    counts: dict[str, int] = Field(description="Jobs that have not ended, by status.")
+    trouble: str = Field(description="What is wrong now; empty is nothing.")
+    notes: list[str]
+    user: str
+    role: str

@@ -1,0 +1,107 @@
+"""Serves the API over HTTP, or HTTPS beyond this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from gpuwise.api.app import LOOPBACK, ApiSettings, create_app
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.service.service import Service
+
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where to listen, and with what certificate."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    """0 is any that is free."""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise GpuwiseError("a TLS certificate and its key go together; give both or none")
+        if not is_loopback(self.host) and self.certificate is None:
+            raise GpuwiseError(
+                f"host is {self.host!r}, which others can reach; tokens would cross the network in the clear. "
+                "Give --tls-cert and --tls-key, or listen on 127.0.0.1"
+            )
+
+    @property
+    def scheme(self) -> str:
+        """https with a certificate, else http."""
+        return "http" if self.certificate is None else "https"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host can be reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(service: Service, listening: Listening, ready: Callable[[str], None]) -> None:
+    """Serves until told to end; ``ready`` is called with the URL as soon as it listens."""
+    bound = bind(listening)
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    settings = ApiSettings(hosts=frozenset((*LOOPBACK, shown, listening.host, socket.gethostname())))
+    config = uvicorn.Config(
+        create_app(service, settings),
+        log_level="warning",
+        access_log=False,
+        backlog=BACKLOG,
+        lifespan="off",
+        server_header=False,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    server = _Server(config, lambda: ready(f"{listening.scheme}://{shown}:{port}"), service.feed.close)
+    server.run(sockets=[bound])
+
+
+def bind(listening: Listening) -> socket.socket:
+    """A socket that listens where it should."""
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    # Without the protocol asyncio does not switch off the delay of small packets: 40 ms an answer.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((listening.host, listening.port))
+    except OSError as error:
+        bound.close()
+        raise GpuwiseError(
+            f"cannot listen on {listening.host}:{listening.port} ({error.strerror}); choose another with --port"
+        ) from None
+    return bound
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens, and ends streams when it is told to end, so that nobody is waited for."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._ending = ending
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)

@@ -1,0 +1,89 @@
+"""``queues``: what each may use, and setting that."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from gpuwise.cli.live import options
+from gpuwise.cli.live.complete import complete_queues
+from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
+from gpuwise.core.errors import GpuwiseError
+
+COLUMNS = ("name", "jobs", "used_gpus", "max_gpus", "max_jobs", "weight", "users")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A queue.", autocompletion=complete_queues)]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = options.add_group(app, "queues", queues_command)
+    options.add(group, "set", set_command)
+    options.add(group, "delete", delete_command)
+
+
+def queues_command(
+    ctx: typer.Context, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
+) -> None:
+    """List the queues; set and delete change their limits."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.live.tables import listing
+
+    queues = connect(server, state).get("queues")["queues"]
+    listing(queues, output, _as_shown, COLUMNS, drop=("weight", "users"), nothing="no queue has limits or jobs")
+
+
+def set_command(
+    name: NameArgument,
+    max_gpus: Annotated[
+        str | None, typer.Option(metavar="N", help="GPUs its jobs may hold at a time; none lifts it.")
+    ] = None,
+    max_jobs: Annotated[str | None, typer.Option(metavar="N", help="Jobs that have not ended; none lifts it.")] = None,
+    weight: Annotated[float | None, typer.Option(metavar="X", help="Its share when other queues wait too.")] = None,
+    users: Annotated[str | None, typer.Option(metavar="A,B", help="Who may submit to it; all lifts it.")] = None,
+    server: ServerOption = None,
+    state: StateOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Set a queue's limits (admin); what is not said stays as it is."""
+    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.live.tables import listing
+
+    said: dict[str, Any] = {}
+    if max_gpus is not None:
+        said["max_gpus"] = _limit("--max-gpus", max_gpus, float)
+    if max_jobs is not None:
+        said["max_jobs"] = _limit("--max-jobs", max_jobs, int)
+    if weight is not None:
+        said["weight"] = weight
+    if users is not None:
+        said["users"] = [] if users == "all" else [each for each in users.split(",") if each]
+    if not said:
+        raise GpuwiseError("say what to set: --max-gpus, --max-jobs, --weight or --users")
+    client = connect(server, state)
+    known = {queue["name"]: queue for queue in client.get("queues")["queues"]}.get(name, {})
+    kept = {key: known[key] for key in ("max_gpus", "max_jobs", "weight", "users") if key in known}
+    listing([client.put("queues", name, body={**kept, **said})], output, _as_shown, COLUMNS)
+
+
+def delete_command(name: NameArgument, server: ServerOption = None, state: StateOption = None) -> None:
+    """Take a queue's limits away (admin); its jobs stay."""
+    from gpuwise.cli.live.client import connect
+
+    connect(server, state).delete("queues", name)
+    print(f"queue {name} has no limits now")
+
+
+def _limit(option: str, text: str, kind: type[float] | type[int]) -> float | None:
+    if text == "none":
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise GpuwiseError(f"{option} is {text!r}; it must be a number, or none") from None
+
+
+def _as_shown(queue: Any) -> dict[str, Any]:
+    return {**queue, "users": ", ".join(queue["users"]) or "all"}

@@ -1,0 +1,1 @@
+"""Jobs that run for real: the controller, and this machine as its executor."""

@@ -1,0 +1,180 @@
+"""The books: one record for each job that has not ended, kept in step with the engine and what attempts report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpuwise.core.commands import Placement
+from gpuwise.core.jobs import ENDED, Status
+from gpuwise.core.records import AttemptRecord, JobRecord
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import ClusterState
+from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.live.clock import Clock
+from gpuwise.live.reports import AttemptEnded, AttemptStarted, Progress, Report, Saved
+
+
+class Books:
+    """Records of live jobs; they are immutable, so that other threads may read them while the controller goes on."""
+
+    def __init__(self, clock: Clock, records: Iterable[JobRecord] = ()) -> None:
+        self._clock = clock
+        self.live: dict[str, JobRecord] = {}
+        self.of_user: Counter[str] = Counter()
+        self.of_key: dict[tuple[str, str], set[str]] = {}
+        """Live jobs by user and idempotency key."""
+        self._changed: dict[str, JobRecord] = {}
+        self._closing: list[JobRecord] = []
+        self._progressed: set[str] = set()
+        self._attempts: dict[tuple[str, int], AttemptRecord] = {}
+        for record in records:
+            self._enter(record)
+        self.shown = dict(self.live)
+        """What others may see: only what has been written."""
+
+    def open(self, record: JobRecord) -> None:
+        """A new job."""
+        self._enter(record)
+        self._changed[record.uid] = record
+
+    def _enter(self, record: JobRecord) -> None:
+        self.live[record.uid] = record
+        self.of_user[record.user] += 1
+        if record.idempotency_key is not None:
+            self.of_key.setdefault((record.user, record.idempotency_key), set()).add(record.uid)
+
+    def _leave(self, record: JobRecord) -> None:
+        del self.live[record.uid]
+        self.of_user[record.user] -= 1
+        if not self.of_user[record.user]:
+            del self.of_user[record.user]
+        if record.idempotency_key is not None:
+            uids = self.of_key[record.user, record.idempotency_key]
+            uids.discard(record.uid)
+            if not uids:
+                del self.of_key[record.user, record.idempotency_key]
+
+    def change(self, uid: str, **values: object) -> JobRecord:
+        """Changes a live job's record."""
+        record = replace(self.live[uid], **values)  # type: ignore[arg-type]
+        self.live[uid] = self._changed[uid] = record
+        return record
+
+    def differs(self, state: ClusterState, job: int) -> bool:
+        """Whether a job's record says other than the engine where it is."""
+        record, placement = self.live[state.jobs.ids[job]], state.placed.get(job)
+        where = describe(placement, state) if placement is not None else ""
+        attempts = state.jobs.placements.item(job)
+        return (record.status, record.placement, record.attempts) != (state.status(job).name.lower(), where, attempts)
+
+    def follow(self, state: ClusterState, job: int) -> None:
+        """Brings a job's record in step with the engine; one that has ended is closed."""
+        jobs, unix = state.jobs, self._clock.unix
+        uid = jobs.ids[job]
+        status = state.status(job)
+        placement = state.placed.get(job)
+        started_s = jobs.first_start_s.item(job)
+        now: dict[str, object] = {
+            "status": status.name.lower(),
+            "started_at": None if math.isnan(started_s) else unix(started_s),
+            "attempts": jobs.placements.item(job),
+            "placement": describe(placement, state) if placement is not None else "",
+            "preemptions": jobs.preemptions.item(job),
+            "gpu_s": jobs.attained_gpu_s.item(job),
+            "duration_s": jobs.duration_s.item(job),
+            "gpu_memory_bytes": jobs.shape_by_row[job].gpu_memory_bytes,
+        }
+        record = self.live[uid]
+        if any(getattr(record, name) != value for name, value in now.items()):
+            record = self.change(uid, **now)
+        if status in ENDED:
+            self.change(uid, ended_at=unix(jobs.finish_s.item(job)), held="")
+            self._closing.append(record)
+
+    def written(self, records: Iterable[JobRecord]) -> None:
+        """Shows records to others, now that the store has them, and lets go of the jobs that have ended."""
+        for record in records:
+            self.shown[record.uid] = record
+        for record in self._closing:
+            del self.shown[record.uid]
+            self._leave(record)
+        self._closing = []
+
+    def report(self, report: Report, state: ClusterState) -> None:
+        """Enters what an attempt reported; a report of a job that has been closed is of its last attempt."""
+        if isinstance(report, AttemptStarted):
+            begun = AttemptRecord(
+                uid=report.uid,
+                number=report.number,
+                placement=describe(report.placement, state),
+                started_at=self._clock.unix(report.at_s),
+            )
+            self._attempts.setdefault((report.uid, report.number), begun)  # its end may be known already
+        elif isinstance(report, AttemptEnded):
+            self._ended(report, describe(report.placement, state))
+        elif report.uid in self.live and isinstance(report, Progress):
+            known = {name: getattr(report, name) for name in ("step", "steps", "loss", "samples_per_s")}
+            self.live[report.uid] = replace(self.live[report.uid], **known)
+            if report.uid in self.shown:
+                self.shown[report.uid] = replace(self.shown[report.uid], **known)
+            self._progressed.add(report.uid)
+        elif report.uid in self.live and isinstance(report, Saved):
+            self._progressed.add(report.uid)
+
+    def _ended(self, report: AttemptEnded, placement: str) -> None:
+        began = self._clock.unix(report.started_s)
+        self._attempts[report.uid, report.number] = AttemptRecord(
+            uid=report.uid,
+            number=report.number,
+            placement=placement,
+            started_at=began,
+            ended_at=self._clock.unix(report.at_s),
+            exit_code=report.exit_code,
+            outcome=report.outcome,
+            detail=report.detail,
+            peak_memory_bytes=report.peak_memory_bytes,
+            cpu_s=report.cpu_s,
+        )
+        if report.uid in self.live:
+            peak = max(report.peak_memory_bytes or 0.0, self.live[report.uid].peak_memory_bytes or 0.0) or None
+            self.change(report.uid, exit_code=report.exit_code, peak_memory_bytes=peak)
+
+    def take_changed(self) -> tuple[list[JobRecord], list[AttemptRecord]]:
+        """The records to be written now."""
+        changed, attempts = list(self._changed.values()), list(self._attempts.values())
+        self._progressed -= self._changed.keys()
+        self._changed, self._attempts = {}, {}
+        return changed, attempts
+
+    def take_progress(self) -> list[JobRecord]:
+        """The records of which only the progress is news; they are written now and then, not each time."""
+        progressed = [self.live[uid] for uid in self._progressed if uid in self.live]
+        self._progressed = set()
+        return progressed
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether jobs have come further since progress was last written."""
+        return bool(self._progressed)
+
+
+def describe(placement: Placement, state: ClusterState) -> str:
+    """A placement for people: ``box:0,1``, ``box:0 (50 %, shared)``."""
+    parts = []
+    for grant in placement.grants:
+        devices = ",".join(str(each) for each in range(grant.devices.bit_length()) if grant.devices >> each & 1)
+        slot = f"/{grant.slice_start}" if placement.sharing is Sharing.MIG else ""
+        parts.append(f"{state.nodes.names[grant.node]}:{devices}{slot}")
+    where = "+".join(parts)
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return where
+    how = placement.sharing.name.lower().replace("_", " ")
+    return f"{where} ({100 * placement.milli / WHOLE_GPU_MILLI:g} %, {how})"
+
+
+def is_over(record: JobRecord) -> bool:
+    """Whether a job has ended."""
+    return Status[record.status.upper()] in ENDED

@@ -1,0 +1,451 @@
+"""The controller: one thread that owns the engine. It takes in, decides, writes, and only then acts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from gpuwise.core.commands import Command, Reason
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import Event, WokeUp
+from gpuwise.core.protocols import Executor
+from gpuwise.core.records import AuditEntry, Batch, JobRecord, JournalLine, QueueRecord, Snapshot, Store, StoreError
+from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import ClusterSpec
+from gpuwise.core.state import ClusterState
+from gpuwise.engine.engine import Engine
+from gpuwise.engine.journal import encode
+from gpuwise.engine.transitions import LifeCycleError
+from gpuwise.live.clock import Clock
+from gpuwise.live.desk import Desk, Limits, NotPossibleError
+from gpuwise.live.inbox import Handler, Inbox, Request
+from gpuwise.live.recovery import Layouts, MakeEngine, compacted, recover, to_json
+from gpuwise.live.reports import Report
+
+log = logging.getLogger("gpuwise.controller")
+Result = TypeVar("Result")
+
+PROGRESS_EVERY_S = 1.0
+"""How often progress alone is written."""
+COMPACT_LINES = 20_000
+"""After so many journal lines, or four for each live job, the state is written whole and what has ended is let go."""
+BACK_OFF_S = (0.05, 0.2, 1.0, 2.0)
+"""How long to wait after one failed turn, two, and so on."""
+PATIENCE = 3
+"""A policy that fails so many times in a row is replaced."""
+
+
+class LiveExecutor(Executor, Protocol):
+    """An executor of real jobs: it can take over what runs already, and be woken from other threads."""
+
+    def bind(self, state: ClusterState) -> None:
+        """Takes a state, at the start or in place of another, and makes the world follow it."""
+        ...
+
+    def wake(self) -> None:
+        """Lets `wait` return."""
+        ...
+
+    def reports(self) -> Sequence[Report]:
+        """What attempts told since this was last asked."""
+        ...
+
+    def close(self) -> None:
+        """Stops watching; jobs go on."""
+        ...
+
+
+class Controller:
+    """Engine, books and executor behind one inbox.
+
+    A turn takes in events and requests, lets the engine decide, writes everything in one transaction, answers, and
+    carries the commands out. When a turn fails, the engine is thrown away and rebuilt from the store, as after a crash:
+    there is one way back, and it is used often enough to be trusted.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        executor: LiveExecutor,
+        cluster: ClusterSpec,
+        make_engine: MakeEngine,
+        clock: Clock,
+        *,
+        fallback: MakeEngine | None = None,
+        limits: Limits | None = None,
+        layouts: Layouts = MappingProxyType({}),
+    ) -> None:
+        self.clock = clock
+        self.store = store
+        self.trouble = ""
+        """What is wrong now, for people; empty is nothing."""
+        self._executor = executor
+        self._cluster = cluster
+        self._make_engine = make_engine
+        self._fallback = fallback
+        self._limits = limits or Limits()
+        self._layouts = layouts
+        self._inbox = Inbox(executor.wake)
+        self._audit: deque[AuditEntry] = deque()
+        self._listeners: list[Callable[[Sequence[JournalLine]], None]] = []
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._policy_failures = 0
+        self._replaced = ""
+        self._progress_due_s = 0.0
+        self._sizes: list[tuple[str, int]] = []
+        """Sizes that users ask for, until the engine knows the turn's events."""
+        self._refused: dict[str, GpuwiseError] = {}
+        self._stale = True
+        """Whether the engine knows more than the store."""
+        self._compact_at = COMPACT_LINES
+        self._restarted = True
+        """Whether the policy is to be asked at the next turn, whatever happens."""
+        self._rebuild()
+
+    # -- for other threads ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Runs in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name="gpuwise-controller", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ends the thread after its turn; jobs go on."""
+        self._stopping.set()
+        self._executor.wake()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        self._inbox.close()
+        self._executor.close()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; other threads may only look at what cannot change, and use `ask` for the rest."""
+        return self._desk.engine
+
+    def live(self, uid: str) -> JobRecord | None:
+        """The record of a job that has not ended, newer than the store's."""
+        return self._desk.books.shown.get(uid)
+
+    def live_records(self) -> list[JobRecord]:
+        """The records of all jobs that have not ended."""
+        return list(self._desk.books.shown.values())
+
+    def submit(self, requests: Sequence[JobRequest], user: str, key: str | None = None) -> Future[list[JobRecord]]:
+        """New jobs; the future has their records once they are on disk."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], list[JobRecord]]]:
+            events, records = self._desk.submit(now_s, requests, user, key)
+            return events, lambda: [self.live(record.uid) or record for record in records]
+
+        return self._inbox.put(handle)
+
+    def cancel(self, uids: Sequence[str], by: str) -> Future[None]:
+        """Takes jobs back."""
+        return self._inbox.put(lambda now_s: (self._desk.cancel(now_s, uids, f"cancelled by {by}"), _nothing))
+
+    def suspend(self, uids: Sequence[str]) -> Future[None]:
+        """Holds jobs back until they are resumed; those that run leave their GPUs."""
+        return self._inbox.put(self._without_events(lambda: self._desk.hold(uids)))
+
+    def resume(self, uids: Sequence[str]) -> Future[None]:
+        """Lets jobs that were suspended by their user go on."""
+        return self._inbox.put(self._without_events(lambda: self._desk.release(uids)))
+
+    def resize(self, uid: str, gpus: int) -> Future[None]:
+        """Runs an elastic job on with another number of GPUs."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], None]]:
+            self._sizes.append((uid, gpus))
+            return [], partial(self._resized, uid)
+
+        return self._inbox.put(handle)
+
+    def _resized(self, uid: str) -> None:
+        """The answer to a resize: nothing, or why it was refused."""
+        if (refusal := self._refused.pop(uid, None)) is not None:
+            raise refusal
+
+    def set_queue(self, queue: QueueRecord) -> Future[None]:
+        """Gives a queue limits."""
+
+        def change() -> None:
+            self.store.put_queue(queue)
+            self._desk.admission.set_queue(queue)
+
+        return self._inbox.put(self._without_events(change))
+
+    def forget_queue(self, name: str) -> Future[bool]:
+        """Takes a queue's limits away; whether it had any."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], bool]]:
+            had = self.store.delete_queue(name)
+            self._desk.admission.forget_queue(name)
+            return [], lambda: had
+
+        return self._inbox.put(handle)
+
+    def ask(self, question: Callable[[Desk], Result]) -> Future[Result]:
+        """Answers a question about the state between two turns."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], Result]]:
+            return [], lambda: question(self._desk)
+
+        return self._inbox.put(handle)
+
+    def why(self, uid: str) -> Future[Reason | None]:
+        """Why a job waits."""
+
+        def answer(desk: Desk) -> Reason | None:
+            row = desk.engine.state.jobs.row_of.get(uid)
+            if row is None or uid not in desk.admission:
+                return None
+            return desk.admission.reason(uid) or desk.engine.reason(row)
+
+        return self.ask(answer)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Keeps an audit entry, written with the next turn."""
+        self._audit.append(entry)
+        self._executor.wake()
+
+    def listen(self, listener: Callable[[Sequence[JournalLine]], None]) -> Callable[[], None]:
+        """Calls a listener, in the controller's thread, with each turn's journal lines; returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # -- the controller's thread ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Takes turns until told to stop."""
+        while not self._stopping.is_set():
+            self.turn()
+
+    def turn(self) -> None:
+        """One turn; a failure ends in a rebuild, never in an exception."""
+        taken: list[Request] = []
+        try:
+            if self._stale:
+                self._rebuild()
+            now_s, events = self._wait()
+            taken = self._inbox.take()
+            self._take_turn(now_s, events, taken)
+            self._failures = 0
+            self.trouble = self._replaced
+        except Exception as error:
+            self._fail(error, taken)
+
+    def _wait(self) -> tuple[float, list[Event]]:
+        wake_at, until_s = self._desk.engine.wake_at, None
+        if wake_at is not None:
+            until_s = wake_at
+        if self._desk.books.has_progress:
+            until_s = min(self._progress_due_s, until_s if until_s is not None else self._progress_due_s)
+        if len(self._inbox):
+            until_s = 0.0
+        batch = self._executor.wait(until_s)
+        if batch is None:
+            return self.clock.now_s(), []
+        now_s, events = batch
+        happened = [event for event in events if not isinstance(event, WokeUp)]
+        if wake_at is not None and now_s >= wake_at:
+            happened.append(WokeUp(now_s))
+        return now_s, happened
+
+    def _take_turn(self, now_s: float, events: Sequence[Event], requests: Sequence[Request]) -> None:
+        desk = self._desk
+        self._sizes, self._refused = [], {}
+        for report in self._executor.reports():
+            desk.report(report)
+        happened = desk.take_in(now_s, events)
+        answered = [request for request in requests if self._handle(request, now_s, happened)]
+        happened += desk.revisions(now_s)
+        happened += desk.admit(now_s)
+        if self._restarted:
+            self._restarted = False
+            happened.append(WokeUp(now_s))
+        commands = [*self._step(now_s, happened), *self._resize(now_s)]
+        desk.follow(commands, happened)
+        lines = self._write(now_s)
+        if commands:
+            self._executor.apply(now_s, commands)
+        for request in answered:
+            _answer(request)
+        self._tell(lines)
+        if self._lines > max(self._compact_at, 4 * len(desk.books.live)):
+            self._try_to_compact()
+
+    def _handle(self, request: Request, now_s: float, happened: list[Event]) -> bool:
+        """Takes a request in; one that cannot be done is told so at once and changes nothing."""
+        try:
+            events, request.answer = request.handle(now_s)
+        except StoreError:
+            raise
+        except GpuwiseError as error:
+            request.future.set_exception(error)
+            return False
+        happened += events
+        return True
+
+    def _step(self, now_s: float, happened: Sequence[Event]) -> Sequence[Command]:
+        if not happened:
+            return ()
+        try:
+            decided = self._desk.engine.step(now_s, happened)
+        except LifeCycleError:
+            raise  # an event that does not fit; the policy has no part in it
+        except Exception:
+            self._policy_failures += 1
+            raise
+        self._policy_failures = 0
+        return decided
+
+    def _resize(self, now_s: float) -> list[Command]:
+        """Carries out what sizes users asked for, now that the engine knows what has happened; then asks the policy."""
+        commands: list[Command] = []
+        for uid, gpus in self._sizes:
+            try:
+                if uid not in self._desk.admission:
+                    raise NotPossibleError(f"job {uid} has ended")
+                commands += self._desk.engine.order(now_s, self._desk.resize(uid, gpus))
+            except StoreError:
+                raise
+            except GpuwiseError as refusal:
+                self._refused[uid] = refusal
+        return [*commands, *self._step(now_s, [WokeUp(now_s)])] if commands else []
+
+    def _write(self, now_s: float) -> list[JournalLine]:
+        """Writes the turn, all or nothing."""
+        desk, batch = self._desk, Batch()
+        batch.lines = self._new_lines(now_s)
+        batch.jobs, batch.attempts = desk.books.take_changed()
+        if desk.books.has_progress and now_s >= self._progress_due_s:
+            batch.jobs += desk.books.take_progress()
+            self._progress_due_s = now_s + PROGRESS_EVERY_S
+        while self._audit:
+            batch.audit.append(self._audit.popleft())
+        if batch:
+            try:
+                self.store.commit(batch)
+            except StoreError:
+                self._audit.extendleft(reversed(batch.audit))
+                raise
+            desk.books.written(batch.jobs)
+            self._sequence += len(batch.lines)
+            self._lines += len(batch.lines)
+        return batch.lines
+
+    def _new_lines(self, now_s: float) -> list[JournalLine]:
+        jobs, records = self._desk.engine.state.jobs, self._desk.engine.journal.records
+        lines = []
+        for number, record in enumerate(records, start=self._sequence + 1):
+            at_s = record.at_s if isinstance(record, Event) else now_s
+            job = getattr(record, "job", None)
+            uid = jobs.ids[job] if job is not None else None
+            lines.append(
+                JournalLine(number, self.clock.unix(at_s), type(record).__name__, uid, encode(record, now_s, jobs))
+            )
+        records.clear()
+        return lines
+
+    def _tell(self, lines: Sequence[JournalLine]) -> None:
+        if lines:
+            for listener in tuple(self._listeners):
+                listener(lines)
+
+    # -- the way back ---------------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception, taken: Sequence[Request]) -> None:
+        """Gives up on a turn: tells who asked, waits a little, and starts again from what is on disk.
+
+        Until that works nothing else is done: what the engine has in memory was never written.
+        """
+        self._failures += 1
+        self._stale = True
+        if isinstance(error, StoreError):
+            log.warning("a turn could not be written: %s", error)
+        else:
+            log.exception("a turn failed; starting again from the store")
+        self.trouble = str(error) or type(error).__name__
+        for request in taken:
+            if not request.future.done():
+                request.future.set_exception(error if isinstance(error, GpuwiseError) else _internal(error))
+        if self._policy_failures >= PATIENCE and self._fallback is not None:
+            log.error("policy %r failed %d times in a row; fifo decides from now on", self.engine.policy.name, PATIENCE)
+            self._replaced = f"policy {self.engine.policy.name!r} fails ({error}); fifo decides until the next start"
+            self._make_engine, self._fallback = self._fallback, None
+        self._refuse_waiting(error)
+        self._stopping.wait(BACK_OFF_S[min(self._failures, len(BACK_OFF_S)) - 1])
+
+    def _refuse_waiting(self, error: Exception) -> None:
+        """Those who have asked meanwhile are told at once, not when it works again."""
+        if self._failures > 1:
+            for request in self._inbox.take():
+                request.future.set_exception(error if isinstance(error, GpuwiseError) else _internal(error))
+
+    def _rebuild(self) -> None:
+        """Makes engine, books and admission anew from the store, and lets the executor follow."""
+        found = recover(self.store, self._cluster, self._make_engine, self._layouts)
+        found.engine.journal.records.clear()
+        self.clock.not_before(found.engine.state.now_s)
+        self._sequence, self._lines = found.sequence, found.lines
+        self._desk = Desk(found.engine, self.store, self.clock, self._limits)
+        self._restarted = True
+        self._executor.bind(found.engine.state)
+        self._stale = False
+        self._executor.wake()
+
+    def _try_to_compact(self) -> None:
+        """Compacts the journal; if that fails, tries again some lines later."""
+        self._compact_at = self._lines + COMPACT_LINES
+        try:
+            self._compact()
+        except Exception:
+            log.exception("could not compact the journal; it goes on growing")
+
+    def _compact(self) -> None:
+        """Writes the state whole, and goes on with one that has forgotten what has ended."""
+        begun = monotonic()
+        body = to_json(self._desk.engine)
+        engine = compacted(self._desk.engine, body, self._make_engine)
+        self.store.commit(Batch(snapshot=Snapshot(self._sequence, body)))
+        self._compact_at = COMPACT_LINES
+        self._desk.engine = engine
+        self._lines = 0
+        self._restarted = True
+        self._executor.bind(engine.state)
+        self._executor.wake()
+        log.info("compacted the journal at line %d in %.2f s", self._sequence, monotonic() - begun)
+
+    @staticmethod
+    def _without_events(change: Callable[[], None]) -> Handler:
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], Any]]:
+            change()
+            return [], _nothing
+
+        return handle
+
+
+def _nothing() -> None:
+    """The answer to what is merely done."""
+
+
+def _answer(request: Request) -> None:
+    try:
+        assert request.answer is not None
+        request.future.set_result(request.answer())
+    except Exception as error:
+        request.future.set_exception(error)
+
+
+def _internal(error: Exception) -> GpuwiseError:
+    return GpuwiseError(f"something went wrong inside the controller ({type(error).__name__}); its log says more")

@@ -1,0 +1,429 @@
+"""The desk: turns what users ask for and what executors tell into events for the engine, and keeps the books."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import median
+from typing import Any, Generic, TypeVar
+
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.commands import Command, Rearrange, Resize
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import (
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobHeld,
+    JobReleased,
+    JobRevised,
+    JobSubmitted,
+    JobSuspended,
+)
+from gpuwise.core.records import JobRecord, Store
+from gpuwise.core.request import UNKNOWN_DURATION_S, JobRequest
+from gpuwise.core.spec import JobSpec
+from gpuwise.engine.engine import Engine
+from gpuwise.live.admission import Admission
+from gpuwise.live.books import Books, is_over
+from gpuwise.live.clock import Clock
+from gpuwise.live.pace import Paces
+from gpuwise.live.reports import AttemptEnded, Progress, Report
+from gpuwise.live.retries import judge
+
+JOBS_PER_USER = 50_000
+MOST_FITS = 1000
+"""So many answers to whether a job fits are kept."""
+_LOST = ("failed", "cancelled")
+Record = TypeVar("Record")
+
+
+class NotPossibleError(GpuwiseError):
+    """Something asked of a job, or for one, that cannot be done."""
+
+
+class LimitError(GpuwiseError):
+    """A user has as many jobs as they may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one user may have."""
+
+    jobs_per_user: int = JOBS_PER_USER
+    """Jobs that have not ended."""
+
+
+class Desk:
+    """One engine, its books and its admission; made anew whenever the engine is rebuilt from the store."""
+
+    def __init__(self, engine: Engine, store: Store, clock: Clock, limits: Limits) -> None:
+        self.engine = engine
+        self.books = Books(clock, store.live_jobs())
+        self.admission = Admission(_gpus(engine), store.queues())
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._next_number = store.last_job_number() + 1
+        self._ended: dict[str, AttemptEnded] = {}
+        """Of jobs that have not ended, how their last attempt did."""
+        self._lost: dict[str, str] = {}
+        """Jobs that ended in this turn without success, also under their arrays' names, and how it is told."""
+        self._paces = Paces()
+        self._fits: dict[tuple[Any, ...], bool] = {}
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Brings the books in step with an engine that may be on other hardware now, and jobs to where they stood."""
+        state = self.engine.state
+        for uid in tuple(self.books.live):
+            row = self._row(uid)
+            if self.books.differs(state, row):
+                self.books.follow(state, row)
+            if not is_over(self.books.live[uid]):
+                self.admission.restore(self.books.live[uid])
+                self._follow_gpus(uid, row)
+        self.admission.settle()
+
+    # -- what users ask for ---------------------------------------------------------------------------------------
+
+    def submit(
+        self, now_s: float, requests: Sequence[JobRequest], user: str, key: str | None
+    ) -> tuple[list[Event], list[JobRecord]]:
+        """New jobs, all of them or none; with a key that was used before, the jobs it made then."""
+        if key is not None and (known := self._submitted_with(user, key)):
+            return [], known
+        self._refuse(requests, user)
+        return self._open(now_s, [self._draft(now_s, request, user, key) for request in requests])
+
+    def check(self, request: JobRequest, user: str) -> None:
+        """Raises what `submit` would."""
+        self._refuse([request], user)
+
+    def _refuse(self, requests: Sequence[JobRequest], user: str) -> None:
+        """Raises if one of the jobs could never run, or if there would be too many."""
+        for request in requests:
+            self.admission.check(request, user)
+            self._check_fits(request)
+        for name in {name for request in requests for name in request.after}:
+            self._check_dependency(name, user)
+        tasks: Counter[str] = Counter()
+        for request in requests:
+            tasks[request.queue] += max(1, len(request.array))
+        for queue, count in tasks.items():
+            self.admission.check_room(queue, count)
+        has, limit = self.books.of_user[user], self._limits.jobs_per_user
+        if has + tasks.total() > limit:
+            raise LimitError(f"{user} has {has} jobs that have not ended and may have {limit}; wait, or cancel some")
+
+    def _submitted_with(self, user: str, key: str) -> list[JobRecord]:
+        """The jobs of an earlier submission as they are now, in order."""
+        known = {record.uid: record for record in self._store.by_idempotency_key(user, key)}
+        known |= {uid: self.books.live[uid] for uid in self.books.of_key.get((user, key), ())}
+        return [known[uid] for uid in sorted(known, key=_number_and_index)]
+
+    def _draft(self, now_s: float, request: JobRequest, user: str, key: str | None) -> JobRecord:
+        duration_s, source = self.forecast(request, user)
+        return JobRecord(
+            uid="", user=user, request=request, submitted_at=self._clock.unix(now_s), duration_s=duration_s,
+            duration_source=source, gpu_memory_bytes=request.gpu_memory_bytes, steps=request.steps,
+            idempotency_key=key,
+        )  # fmt: skip
+
+    def forecast(self, request: JobRequest, user: str) -> tuple[float, str]:
+        """Believed run time and where it comes from: declared, the median of earlier runs, or a default."""
+        if request.duration_s is not None:
+            return request.duration_s, "declared"
+        earlier = [seconds for seconds, _ in self._store.run_times(request, user) if seconds > 0]
+        if earlier:
+            return median(earlier), "history"
+        return UNKNOWN_DURATION_S, "default"
+
+    def _check_fits(self, request: JobRequest) -> None:
+        if not self.fits(request):
+            have = ", ".join(f"{node.gpus} × {node.gpu_type}" for node in self.engine.state.nodes.specs)
+            raise NotPossibleError(f"the job can never run here: it asks for {_asks(request)}, and there are {have}")
+
+    def _check_dependency(self, name: str, user: str) -> None:
+        """Refuses to wait for a job, or an array, that is another user's, unknown, or will never have succeeded."""
+        record = self.books.live.get(name) or self._store.job(name) or self._one(name)
+        if record is None or record.user != user:
+            raise NotPossibleError(f"there is no job {name!r} to wait for")
+        if lost := self._lost.get(name) or self._lost_before(name, record):
+            raise NotPossibleError(f"{lost}; a job that waits for it would never start")
+
+    def _lost_before(self, name: str, record: JobRecord) -> str:
+        """Which job behind a name had ended without success before this turn, and how; empty is none."""
+        failed = record if record.uid == name else self._one(name, _LOST)
+        return _told_lost(failed.uid, failed.status) if failed is not None and failed.status in _LOST else ""
+
+    def _one(self, array: str, statuses: Sequence[str] = ()) -> JobRecord | None:
+        """One of an array's tasks."""
+        return next(iter(self._store.jobs(uids=[array], statuses=statuses, limit=1)), None)
+
+    def fits(self, request: JobRequest) -> bool:
+        """Whether the cluster, when it is empty, holds a job."""
+        spec = request.spec("job", submit_s=0.0, duration_s=1.0)
+        key = (
+            spec.gpus, spec.gpu_range, spec.gpu_frac, spec.gpu_memory_bytes, spec.gpu_types, spec.sharing, spec.cpus,
+            spec.memory_bytes,
+        )  # fmt: skip
+        if key not in self._fits:
+            if len(self._fits) >= MOST_FITS:
+                self._fits.clear()
+            self._fits[key] = self._fits_empty(spec)
+        return self._fits[key]
+
+    def _fits_empty(self, spec: Any) -> bool:
+        from gpuwise.core.jobs import JobTable
+
+        state, table = self.engine.state, JobTable()
+        table.declare([spec])
+        empty = Capacity(state.nodes)
+        for (node, device), slices in state.capacity.layouts.items():
+            empty.repartition(node, device, slices)
+        return self.engine.view.placer(empty, table.shape_of(0), spec.gpus) is not None
+
+    def _open(self, now_s: float, drafts: Sequence[JobRecord]) -> tuple[list[Event], list[JobRecord]]:
+        opened: list[JobRecord] = []
+        specs: list[JobSpec] = []
+        for draft in drafts:
+            tasks = _tasks(self._next_number, draft)
+            self._next_number += 1
+            opened += tasks
+            specs += [self._spec(now_s, draft)] * len(tasks)
+        rows = self._declare(opened, specs)
+        for record in opened:
+            self.books.open(record)
+            self.admission.add(record)
+        return [JobSubmitted(now_s, row) for row in rows], opened
+
+    def _declare(self, records: Sequence[JobRecord], specs: Sequence[JobSpec]) -> range:
+        """Declares jobs, all at once, each as its spec but under its own id."""
+        columns: dict[str, list[Any]] = {
+            field.name: [getattr(spec, field.name) for spec in specs] for field in fields(JobSpec)
+        }
+        return self.engine.state.jobs.declare_columns(columns | {"id": [record.uid for record in records]})
+
+    def _spec(self, now_s: float, record: JobRecord) -> JobSpec:
+        deadline = record.request.deadline_s
+        return record.request.spec(
+            record.uid,
+            submit_s=now_s,
+            duration_s=record.duration_s,
+            deadline_s=math.inf if deadline is None else self._clock.seconds(deadline),
+        )
+
+    def cancel(self, now_s: float, uids: Iterable[str], why: str) -> list[Event]:
+        """Jobs are taken back, and those that wait for them with them."""
+        return self._cancel(now_s, ((uid, why) for uid in uids))
+
+    def _cancel(self, now_s: float, doomed: Iterable[tuple[str, str]]) -> list[Event]:
+        events: list[Event] = []
+        left = deque(doomed)
+        while left:
+            uid, why = left.popleft()
+            if uid in self.admission:
+                events.append(JobCancelled(now_s, self._row(uid)))
+                self.books.change(uid, why_ended=why)
+                left += self._gone(uid, "cancelled")
+        return events
+
+    def hold(self, uids: Iterable[str]) -> None:
+        """Users hold jobs back."""
+        for uid in uids:
+            if uid in self.admission:
+                self.admission.hold(uid)
+
+    def release(self, uids: Iterable[str]) -> None:
+        """Users let jobs go on."""
+        for uid in uids:
+            if uid in self.admission:
+                self.admission.release(uid)
+
+    def resize(self, uid: str, gpus: int) -> list[Command]:
+        """A running elastic job goes on with another number of GPUs, if there is room and its queue has quota."""
+        state, job = self.engine.state, self._row(uid)
+        shape, held = state.jobs.shape_by_row[job], state.placed.get(job)
+        if held is None:
+            raise NotPossibleError(f"job {uid} holds no GPUs now; it can be resized while it runs")
+        if not shape.min_gpus <= gpus <= shape.max_gpus:
+            raise NotPossibleError(f"job {uid} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {gpus}")
+        if gpus == held.gpus:
+            return []
+        trial = state.capacity.fork()
+        trial.give(held, shape)
+        placement = self.engine.view.placer(trial, shape, gpus)
+        if placement is None:
+            raise NotPossibleError(f"there is no room for job {uid} on {gpus} GPUs now")
+        self.admission.resize(uid, gpus * self.books.live[uid].request.gpu_frac)
+        return [Resize(job, placement)]
+
+    # -- what executors tell --------------------------------------------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """Enters a report in the books."""
+        self.books.report(report, self.engine.state)
+        if isinstance(report, AttemptEnded):
+            if report.uid in self.admission:
+                self._ended[report.uid] = report
+            self._paces.forget(report.uid)
+        elif isinstance(report, Progress):
+            self._paces.note(report)
+
+    def take_in(self, now_s: float, events: Iterable[Event]) -> list[Event]:
+        """What executors say happened, with what follows from it: retries, corrected estimates, dependents."""
+        taken: list[Event] = []
+        for event in events:
+            if isinstance(event, JobFailed):
+                taken += self._failed(now_s, event)
+                continue
+            taken.append(event)
+            if isinstance(event, JobFinished):
+                self._gone(self.engine.state.jobs.ids[event.job], "succeeded")
+            elif isinstance(event, JobSuspended):
+                self._ended.pop(self.engine.state.jobs.ids[event.job], None)
+        return taken
+
+    def _failed(self, now_s: float, event: JobFailed) -> list[Event]:
+        uid = self.engine.state.jobs.ids[event.job]
+        record, ended = self.books.live[uid], self._ended.pop(uid, None)
+        verdict = judge(record, event.cause, ended, self._largest_memory(record.request))
+        if ended is not None and ended.outcome == "out of memory":
+            self.books.change(uid, out_of_memory=record.out_of_memory + 1)
+        else:
+            self.books.change(uid, failures=record.failures + 1)
+        told = replace(event, cause=verdict.cause, will_retry=verdict.retry)
+        if verdict.retry:
+            revised = JobRevised(now_s, event.job, gpu_memory_bytes=verdict.gpu_memory_bytes)
+            return [told, revised] if verdict.gpu_memory_bytes is not None else [told]
+        self.books.change(uid, why_ended=verdict.cause)
+        return [told, *self._cancel(now_s, self._gone(uid, "failed"))]
+
+    def _largest_memory(self, request: JobRequest) -> float:
+        """The memory of the largest device that a job may be given."""
+        nodes = self.engine.state.nodes
+        sizes = zip(nodes.types, nodes.type_memory_bytes, strict=True)
+        return max((size for name, size in sizes if not request.gpu_types or name in request.gpu_types), default=0.0)
+
+    def _gone(self, uid: str, status: str) -> list[tuple[str, str]]:
+        """A job has ended; those that wait for what will never be, each with the reason."""
+        self._paces.forget(uid)
+        self._ended.pop(uid, None)
+        if status in _LOST:
+            self._lost[uid] = self._lost[uid.partition("-")[0]] = _told_lost(uid, status)
+        return self.admission.ended(uid, succeeded=status == "succeeded")
+
+    def revisions(self, now_s: float) -> list[Event]:
+        """Run times that turn out other than believed."""
+        events: list[Event] = []
+        for uid, duration_s in self._paces.surprises(now_s, self.engine.state):
+            if uid in self.books.live:
+                self.books.change(uid, duration_source="observed")
+                events.append(JobRevised(now_s, self._row(uid), duration_s=duration_s))
+        return events
+
+    def admit(self, now_s: float) -> list[Event]:
+        """Who enters the line and who leaves it, after all that has happened."""
+        self.admission.settle()
+        events: list[Event] = []
+        holds = self.engine.state.holds
+        for uid in self.admission.touched():
+            job, causes = self._row(uid), sorted(self.admission.causes(uid))
+            text = ",".join(causes)
+            if text != self.books.live[uid].held:
+                self.books.change(uid, held=text)
+            if causes and job not in holds:
+                events.append(JobHeld(now_s, job, text))
+            elif not causes and job in holds:
+                events.append(JobReleased(now_s, job))
+        return events
+
+    def follow(self, commands: Iterable[Command], events: Iterable[Event]) -> None:
+        """Brings the books in step with what the engine has done."""
+        state = self.engine.state
+        rows: dict[int, None] = {}
+        for each in (*events, *commands):
+            job = getattr(each, "job", None)
+            if job is not None:
+                rows[job] = None
+            for moved in each.moves if isinstance(each, Rearrange) else ():
+                rows[moved[0]] = None
+            for hit in getattr(each, "interrupted", ()):
+                rows[hit[0]] = None
+        for row in rows:
+            self.books.follow(state, row)
+            self._follow_gpus(state.jobs.ids[row], row)
+        self._lost.clear()
+
+    def _follow_gpus(self, uid: str, row: int) -> None:
+        """Tells admission how many GPUs a job holds."""
+        if uid not in self.admission:
+            return
+        placement = self.engine.state.placed.get(row)
+        if placement is None:
+            self.admission.displaced(uid)
+        else:
+            self.admission.placed(uid, placement.gpus * self.books.live[uid].request.gpu_frac)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _row(self, uid: str) -> int:
+        return self.engine.state.jobs.row_of[uid]
+
+
+class _Mould(Generic[Record]):
+    """Makes copies of a record with slots that differ in some fields, fast: what was checked is not checked again."""
+
+    def __init__(self, record: Record, *varying: str) -> None:
+        self._kind: type[Record] = type(record)
+        names = [field.name for field in fields(record)]  # type: ignore[arg-type]
+        self._same = [(self._setter(name), getattr(record, name)) for name in names if name not in varying]
+        self._varying = [self._setter(name) for name in varying]
+
+    def _setter(self, name: str) -> Callable[[Record, object], None]:
+        setter: Callable[[Record, object], None] = getattr(self._kind, name).__set__
+        return setter
+
+    def cast(self, *values: object) -> Record:
+        """A copy with these values of the fields that differ."""
+        made = object.__new__(self._kind)
+        for put, value in self._same:
+            put(made, value)
+        for put, value in zip(self._varying, values, strict=True):
+            put(made, value)
+        return made
+
+
+def _tasks(number: int, draft: JobRecord) -> list[JobRecord]:
+    """The job that a draft with this number becomes, or the tasks of its array."""
+    if not draft.request.array:
+        return [replace(draft, uid=str(number))]
+    request, record = _Mould(draft.request, "array"), _Mould(draft, "uid", "request")
+    return [record.cast(f"{number}-{index}", request.cast((index,))) for index in draft.request.array]
+
+
+def _told_lost(uid: str, status: str) -> str:
+    return f"job {uid} {'was' if status == 'cancelled' else 'has'} {status}"
+
+
+def _number_and_index(uid: str) -> tuple[int, int]:
+    number, _, index = uid.partition("-")
+    return int(number), int(index or -1)
+
+
+def _gpus(engine: Engine) -> float:
+    return float(sum(node.gpus for node in engine.state.nodes.specs))
+
+
+def _asks(request: JobRequest) -> str:
+    from gpuwise.core.units import format_bytes
+
+    kinds = f" of type {' or '.join(request.gpu_types)}" if request.gpu_types else ""
+    memory = f" with {format_bytes(request.gpu_memory_bytes)} each" if request.gpu_memory_bytes else ""
+    host = f", {request.cpus:g} CPUs" if request.cpus else ""
+    host += f", {format_bytes(request.memory_bytes)} of memory" if request.memory_bytes else ""
+    return f"{request.gpus} GPUs{kinds}{memory}{host}"

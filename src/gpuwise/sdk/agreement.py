@@ -1,0 +1,54 @@
+"""How the ranks of a job agree to leave at the same step, through two files in a folder that all of them see.
+
+Rank 0 writes agreed.json with a step that no rank has passed: in synchronous training nobody gets through a step
+without the others, so that all have read the file by then. At that step the others wait for saved.json. If rank 0 could
+not save, or need not leave any more, it takes agreed.json away, which needs no room on a full disk, and all go on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from gpuwise.sdk.files import WatchedFile, write_json
+from gpuwise.sdk.requests import Request
+
+
+class Agreement:
+    """Whether the job leaves, at which step, and whether it is saved."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._agreed_path, self._saved_path = folder / "agreed.json", folder / "saved.json"
+        self._agreed, self._saved = WatchedFile(self._agreed_path), WatchedFile(self._saved_path)
+
+    def clear(self) -> None:
+        """Removes what an earlier run left; rank 0 does, before its first step."""
+        for path in (self._agreed_path, self._saved_path):
+            with suppress(OSError):
+                path.unlink()
+
+    def propose(self, request: Request, at_step: int) -> None:
+        """Tells all ranks to leave at a step."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_json(self._agreed_path, {"seq": request.seq, "want": request.want, "at_step": at_step})
+
+    def withdraw(self) -> None:
+        """Tells all ranks to go on."""
+        with suppress(OSError):
+            self._agreed_path.unlink()
+
+    def conclude(self, request: Request, step: int, steps: int | None) -> None:
+        """Tells all ranks, and the controller, that the job is saved and leaves."""
+        write_json(self._saved_path, {"seq": request.seq, "step": step, "steps": steps})
+
+    @property
+    def at_step(self) -> int | None:
+        """The step at which to leave; None: run on."""
+        at_step = self._agreed.content().get("at_step")
+        return at_step if isinstance(at_step, int) else None
+
+    @property
+    def concluded(self) -> bool:
+        """Whether rank 0 has saved."""
+        return bool(self._saved.content())

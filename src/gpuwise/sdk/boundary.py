@@ -1,0 +1,141 @@
+"""What happens between two steps, on rank 0 and on the others."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic, sleep
+from typing import Protocol
+
+from gpuwise.sdk.agreement import Agreement
+from gpuwise.sdk.requests import CHECKPOINT, LEAVE, Request, Requests
+from gpuwise.sdk.saver import Every, Saver
+
+MARGIN_STEPS = 2
+POLL_S = 0.01
+PATIENCE_S = 3600.0
+"""How long a rank waits for rank 0 to save before it takes rank 0 for dead, and goes on to fail by itself."""
+
+logger = logging.getLogger("gpuwise.sdk")
+
+
+class Leave(SystemExit):
+    """Raised where the loop stands when the job is saved and has to go: ``finally`` blocks run, the exit code is 75."""
+
+    CODE = 75
+
+    def __init__(self, step: int) -> None:
+        super().__init__(self.CODE)
+        self.step = step
+
+
+class Boundary(Protocol):
+    """What a rank does between two steps."""
+
+    def begin(self, step: int, steps: int | None, every: Every) -> None:
+        """Begins a loop at a step."""
+
+    def at(self, step: int, now_s: float) -> None:
+        """Does what is to be done before this step."""
+
+    def end(self, step: int) -> None:
+        """Ends the loop after its last step."""
+
+
+class Leader:
+    """Rank 0: alone looks at what is asked for, alone saves, and says when all leave."""
+
+    def __init__(self, requests: Requests, saver: Saver, agreement: Agreement, world_size: int) -> None:
+        self._requests = requests
+        self._saver = saver
+        self._agreement = agreement
+        self._margin = 0 if world_size == 1 else MARGIN_STEPS
+        self._leaving: Request | None = None
+        self._leave_at = 0
+        agreement.clear()
+
+    def begin(self, step: int, steps: int | None, every: Every) -> None:
+        """Begins to count the time to the next checkpoint."""
+        self._saver.begin(step, steps, every)
+
+    def at(self, step: int, now_s: float) -> None:
+        """Does what is asked for, or saves if it is time to."""
+        request = self._requests.look()
+        if request is not None:
+            self._answer(request, step)
+        elif self._leaving is None:
+            self._saver.save_if_due(step, now_s)
+        if self._leaving is not None and step >= self._leave_at:
+            self._leave(self._leaving, step)
+
+    def end(self, step: int) -> None:
+        """Saves the end. Whoever was to leave has arrived instead."""
+        self._stay()
+        self._saver.save_at_end(step)
+
+    def _answer(self, request: Request, step: int) -> None:
+        if request.want == LEAVE:
+            self._agree(request, step)
+        elif request.seq is not None:  # the controller wants something else now
+            self._stay()
+        if request.want == CHECKPOINT:
+            self._saver.save(step, request.seq)
+
+    def _agree(self, request: Request, step: int) -> None:
+        self._leaving, self._leave_at = request, step + self._margin
+        try:
+            self._agreement.propose(request, self._leave_at)
+        except OSError as error:
+            self._saver.failed(step, request.seq, error)
+            self._stay()
+
+    def _stay(self) -> None:
+        self._leaving = None
+        self._agreement.withdraw()
+
+    def _leave(self, request: Request, step: int) -> None:
+        if self._saver.save(step, request.seq) and self._is_still_to_leave(step):
+            try:
+                self._agreement.conclude(self._leaving or request, step, self._saver.steps)
+            except OSError as error:
+                self._saver.failed(step, request.seq, error)
+            else:
+                raise Leave(step)
+        self._stay()
+
+    def _is_still_to_leave(self, step: int) -> bool:
+        """Whether the controller has not found, while the job was saved, that it may stay."""
+        newer = self._requests.look()
+        if newer is None or newer.seq is None:
+            return True
+        if newer.want == LEAVE:
+            self._leaving = newer
+            return True
+        self._answer(newer, step)
+        return False
+
+
+class Follower:
+    """The other ranks: leave at the step rank 0 named, when it has saved."""
+
+    def __init__(self, agreement: Agreement) -> None:
+        self._agreement = agreement
+        self._first = 0
+
+    def begin(self, step: int, steps: int | None, every: Every) -> None:
+        """Remembers where the loop began."""
+        self._first = step
+
+    def at(self, step: int, now_s: float) -> None:
+        """Leaves if that is agreed on. Before the first step is done, the files may be those of an earlier run."""
+        if step == self._first:
+            return
+        while (at_step := self._agreement.at_step) is not None and step >= at_step:
+            if self._agreement.concluded:
+                raise Leave(step)
+            if monotonic() - now_s > PATIENCE_S:
+                logger.error("gpuwise: rank 0 has not saved step %d after %d s, going on", step, PATIENCE_S)
+                return
+            sleep(POLL_S)
+
+    def end(self, step: int) -> None:
+        """Nothing: rank 0 saves."""

@@ -1,0 +1,85 @@
+"""The folder a service keeps its state in: its lock, its owner's token, and where it listens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from gpuwise.core.errors import GpuwiseError
+
+
+def default_state_folder() -> Path:
+    """$GPUWISE_STATE, else gpuwise in $XDG_STATE_HOME, else in ~/.local/state."""
+    named = os.environ.get("GPUWISE_STATE")
+    if named:
+        return Path(named).expanduser()
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "gpuwise"
+
+
+class StateFolder:
+    """A folder that only its owner may enter, and that only one service at a time uses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.database = self.path / "gpuwise.db"
+        self.jobs = self.path / "jobs"
+        self.mps = self.path / "mps"
+        self._token = self.path / "token"
+        self._endpoint = self.path / "endpoint.json"
+        self._lock = -1
+
+    def open(self) -> None:
+        """Makes the folder if it is not there, and takes its lock."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_ours()
+        os.chmod(self.path, 0o700)
+        self.jobs.mkdir(mode=0o700, exist_ok=True)
+        self._lock = os.open(self.path / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise GpuwiseError(
+                f"{self.path}: a gpuwise service uses this folder already; stop it, or choose another with --state"
+            ) from None
+
+    def _require_ours(self) -> None:
+        if (owner := self.path.stat().st_uid) != os.geteuid():
+            raise GpuwiseError(f"{self.path} belongs to user {owner}; choose a folder of your own with --state")
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        self._endpoint.unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def token(self) -> str | None:
+        """The owner's secret, if there is one; others must not be able to read it."""
+        try:
+            secret = self._token.read_text(encoding="ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+        os.chmod(self._token, 0o600)
+        return secret or None
+
+    def keep_token(self, secret: str) -> None:
+        """Writes the owner's secret where only they can read it."""
+        _write_private(self._token, secret + "\n")
+
+    def announce(self, url: str) -> None:
+        """Says where the service listens."""
+        _write_private(self._endpoint, json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replaces a file at once; nobody but its owner may read it at any time."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, path)

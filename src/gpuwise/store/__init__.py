@@ -1,0 +1,1 @@
+"""Keeps jobs, the journal and who may do what in SQLite, or in PostgreSQL by its URL."""

@@ -1,0 +1,1 @@
+"""How the tables came about, revision by revision; alembic runs them."""

@@ -1,0 +1,1 @@
+"""The revisions, each in a file of its own."""

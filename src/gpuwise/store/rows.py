@@ -1,0 +1,117 @@
+"""Records as rows of a table, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.records import JobRecord, QueueRecord, Role, StoreError, TokenRecord
+from gpuwise.core.request import JobRequest
+from gpuwise.store.schema import NO_INDEX
+
+Row = tuple[Any, ...]
+Record = TypeVar("Record")
+
+_UID = re.compile(r"(0|[1-9][0-9]{0,17})(?:-(0|[1-9][0-9]{0,17}))?")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def names_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a record's fields; columns that hold them as they are have the same names."""
+    return tuple(each.name for each in fields(kind))
+
+
+_JOB_FIELDS = tuple(name for name in names_of(JobRecord) if name not in ("uid", "request"))
+_job_fields = attrgetter(*_JOB_FIELDS)
+JOB_COLUMNS = ("uid", "request", *_JOB_FIELDS)
+
+
+def storable(value: Any) -> Any:
+    """A value that both databases can hold: NUL and lone surrogates become �, a number that is none becomes NULL."""
+    if type(value) is str:
+        if value.isascii() and "\0" not in value:
+            return value
+        return _UNSTORABLE.sub("\ufffd", value)
+    return None if value != value else value
+
+
+def split_uid(uid: str) -> tuple[int, int] | None:
+    """A uid's number and array index; None is no uid."""
+    match = _UID.fullmatch(uid)
+    return (int(match[1]), NO_INDEX if match[2] is None else int(match[2])) if match else None
+
+
+def command_digest(request: JobRequest) -> str:
+    """What jobs share that run the same command in the same folder, whatever their array index."""
+    words = "\0".join((request.workdir, *request.command))
+    return hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def job_row(record: JobRecord) -> Row:
+    """The row of a job, in the order of the table's columns."""
+    place = split_uid(record.uid)
+    if place is None:
+        raise StoreError(f"uid is {record.uid!r}; it must be a number such as 17, or 17-3 for a task of an array")
+    request = record.request
+    text = _to_json(request.to_json())
+    columns = (request.queue, request.name, command_digest(request), text, *_job_fields(record))
+    return (record.uid, *place, *map(storable, columns))
+
+
+def job_record(row: Sequence[Any]) -> JobRecord:
+    """The job of a row that begins with `JOB_COLUMNS`."""
+    values = dict(zip(JOB_COLUMNS, row, strict=False))
+    try:
+        values["request"] = JobRequest.from_json(json.loads(values["request"]))
+    except (GpuwiseError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"job {values['uid']}: its request cannot be read ({error})") from error
+    return JobRecord(**values)
+
+
+def plain_rows(records: Sequence[Any]) -> list[Row]:
+    """The rows of records of one kind that are kept field by field."""
+    values = attrgetter(*names_of(type(records[0])))
+    return [tuple(map(storable, values(record))) for record in records]
+
+
+def plain_record(kind: type[Record], row: Sequence[Any]) -> Record:
+    """The record of such a row."""
+    return kind(**dict(zip(names_of(kind), row, strict=True)))
+
+
+def token_row(token: TokenRecord) -> Row:
+    """The row of a token."""
+    times = (token.created_at, token.expires_at, token.revoked_at)
+    return tuple(map(storable, (token.id, token.digest, token.user, str(token.role), *times)))
+
+
+def token_record(row: Sequence[Any]) -> TokenRecord:
+    """The token of a row."""
+    token = plain_record(TokenRecord, row)
+    return replace(token, role=Role(token.role))
+
+
+def queue_row(queue: QueueRecord) -> Row:
+    """The row of a queue."""
+    return tuple(map(storable, (queue.name, queue.max_gpus, queue.max_jobs, queue.weight, _to_json(queue.users))))
+
+
+def queue_record(row: Sequence[Any]) -> QueueRecord:
+    """The queue of a row."""
+    *limits, users = row
+    return plain_record(QueueRecord, (*limits, tuple(json.loads(users))))
+
+
+def run_time(record: JobRecord) -> float:
+    """How long a finished job ran (s), without the time it spent suspended or waiting to be started again."""
+    asked = record.request.gpus * record.request.gpu_frac
+    if (record.preemptions or record.attempts > 1) and asked and record.gpu_s:
+        return record.gpu_s / asked
+    return (record.ended_at or 0.0) - (record.started_at or 0.0)

@@ -1,0 +1,135 @@
+"""The statements that write, made once, and the question that lists jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Dialect,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    or_,
+    select,
+    text,
+    union_all,
+)
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.store.rows import JOB_COLUMNS, split_uid, storable
+from gpuwise.store.schema import (
+    NEWEST_FIRST,
+    NO_INDEX,
+    STATUSES,
+    attempts,
+    audit,
+    jobs,
+    journal,
+    meta,
+    queues,
+    snapshots,
+    tokens,
+)
+
+SELECT_JOBS = select(*(jobs.c[name] for name in JOB_COLUMNS))
+_PAGE = SELECT_JOBS.add_columns(jobs.c.number, jobs.c.array_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Statements in a database's own words, for rows in the order of their table's columns.
+
+    They go to the driver as they are: to have the toolkit build them anew for each batch takes half a millisecond.
+    """
+
+    new_meta: str
+    meta: str
+    job: str
+    attempt: str
+    line: str
+    audit: str
+    snapshot: str
+    forget_snapshots: str
+    token: str
+    queue: str
+
+    @classmethod
+    def for_dialect(cls, dialect: Dialect) -> Writes:
+        """The statements for SQLite or PostgreSQL."""
+        insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
+
+        def words(statement: Any, columns: Sequence[str] | None = None) -> str:
+            return str(statement.compile(dialect=dialect, column_keys=columns))
+
+        def put(table: Table) -> str:
+            new = insert(table)
+            values = {each.name: new.excluded[each.name] for each in table.c if not each.primary_key}
+            return words(new.on_conflict_do_update(index_elements=list(table.primary_key), set_=values))
+
+        return cls(
+            new_meta=words(insert(meta).on_conflict_do_nothing()),
+            meta=put(meta),
+            job=put(jobs),
+            attempt=put(attempts),
+            line=words(insert(journal)),
+            audit=words(insert(audit).inline(), [each.name for each in audit.c if not each.primary_key]),
+            snapshot=put(snapshots),
+            forget_snapshots=words(delete(snapshots).where(snapshots.c.sequence < bindparam("sequence"))),
+            token=put(tokens),
+            queue=put(queues),
+        )
+
+
+def newest_jobs(
+    *,
+    user: str | None,
+    statuses: Sequence[str],
+    queue: str | None,
+    name: str | None,
+    uids: Sequence[str],
+    before: str | None,
+    limit: int,
+) -> Select[Any] | CompoundSelect[Any]:
+    """The question for a page of jobs, newest first.
+
+    With several statuses it is asked for each of them, and the answers are merged: an index gives the newest jobs of
+    one status in order, but not those of two.
+    """
+    equal = {jobs.c.user: user, jobs.c.queue: queue, jobs.c.name: name}
+    conditions = [column == storable(value) for column, value in equal.items() if value is not None]
+    if uids:
+        conditions.append(_among(uids))
+    if before is not None:
+        conditions.append(_older_than(before))
+    page = _PAGE.where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
+    known = [each for each in STATUSES if each in statuses]
+    if not statuses:
+        return page
+    if uids or len(known) < 2:
+        return page.where(jobs.c.status.in_(known))
+    pages = (select(page.where(jobs.c.status == each).subquery()) for each in known)
+    return union_all(*pages).order_by(text("number DESC, array_index")).limit(limit)
+
+
+def _among(uids: Sequence[str]) -> ColumnElement[bool]:
+    places = [place for place in map(split_uid, uids) if place is not None]
+    tasks = [f"{number}-{index}" for number, index in places if index != NO_INDEX]
+    return or_(
+        jobs.c.number.in_([number for number, index in places if index == NO_INDEX]),
+        jobs.c.uid.in_(tasks),
+    )
+
+
+def _older_than(before: str) -> ColumnElement[bool]:
+    place = split_uid(before)
+    if place is None:
+        raise GpuwiseError(f"before is {before!r}; it must be the id of a job, such as 17 or 17-3")
+    number, index = place
+    return and_(jobs.c.number <= number, or_(jobs.c.number < number, jobs.c.array_index > index))

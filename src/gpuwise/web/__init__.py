@@ -1,0 +1,1 @@
+"""The page: what runs, what waits and why, live in a browser."""

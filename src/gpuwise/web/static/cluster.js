@@ -1,0 +1,53 @@
+// The devices and who is on them.
+import { h, s } from "./dom.js";
+import { bytes, percent } from "./format.js";
+import { colour, jobLink, section } from "./parts.js";
+
+const bar = (device) => {
+  let left = 0;
+  const parts = device.jobs.map((job) => {
+    const part = s("rect", {
+      class: colour(job.id), x: `${100 * left}%`, width: `${100 * job.frac}%`, height: "100%",
+    });
+    left += job.frac;
+    return part;
+  });
+  return s("svg", { class: "shares", "aria-hidden": "true" }, parts);
+};
+
+const resident = (job) =>
+  h("li", {},
+    job.id === null
+      ? h("span", {}, h("span", { class: "swatch other", "aria-hidden": "true" }), "another user's job")
+      : jobLink(job),
+    h("span", {}, percent(job.frac)));
+
+const measured = (device) => [
+  Number.isFinite(device.util_frac) && `${percent(device.util_frac)} busy`,
+  Number.isFinite(device.memory_used_bytes) && `${bytes(device.memory_used_bytes)} of ${bytes(device.memory_bytes)} used`,
+  Number.isFinite(device.power_w) && `${Math.round(device.power_w)} W`,
+  Number.isFinite(device.temperature_c) && `${Math.round(device.temperature_c)} °C`,
+].filter((text) => text).join(" · ");
+
+const card = (device) =>
+  h("article", { class: device.lost ? "device lost" : "device", "data-key": `device-${device.index}` },
+    h("h4", {}, `Device ${device.index}`),
+    bar(device),
+    h("ul", {}, device.jobs.map(resident),
+      device.lost && h("li", { class: "free" }, "lost: nothing can run on it now"),
+      device.free_frac > 0 && h("li", { class: "free" }, h("span", {}, "free"), h("span", {}, percent(device.free_frac)))),
+    h("p", { class: "measured" }, measured(device)));
+
+const node = (each) =>
+  h("div", { "data-key": `node-${each.name}` },
+    h("h3", {}, each.name,
+      h("span", { class: "soft" }, ` ${each.devices.length} × ${each.gpu_type}${each.lost ? ", lost" : ""}`),
+      each.stand_in && h("span", { class: "warn" }, "CPU stand-ins, not GPUs")),
+    h("div", { class: "devices" }, each.devices.map(card)));
+
+export const cluster = ({ nodes: answer }) => {
+  if (!answer) return section("cluster", "Cluster", "Loading …");
+  const standIns = answer.nodes.some((each) => each.stand_in);
+  const hint = standIns && "CPU cores stand in for GPUs here: all is as with GPUs, but for the speed.";
+  return section("cluster", "Cluster", hint, answer.nodes.map(node));
+};

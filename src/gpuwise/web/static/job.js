@@ -1,0 +1,95 @@
+// One job: all that is known of it, what can be done with it, its attempts and its log.
+import { h } from "./dom.js";
+import { bytes, count, duration, figure, gpus, moment } from "./format.js";
+import { entries } from "./feed.js";
+import { ENDED, facts, jobHref, progress, section, statusOf, table } from "./parts.js";
+
+const action = (job, name, text, danger) =>
+  h("button",
+    { type: "button", "data-key": name, "data-action": name, "data-job": job.id, class: danger && "danger" }, text);
+
+const actions = (job, status) => {
+  if (ENDED.includes(job.status) || status?.role === "viewer") return null;
+  const held = job.held.split(",").includes("user");
+  return h("div", { class: "actions" },
+    held ? action(job, "resume", "Resume") : action(job, "suspend", "Suspend"),
+    action(job, "cancel", "Cancel job", true));
+};
+
+const SOURCES = {
+  declared: "as its user says", history: "from earlier runs", observed: "from its steps so far", default: "a guess",
+};
+
+const after = (job) => job.after.map((id, i) => [i > 0 && ", ", h("a", { href: jobHref(id) }, id)]);
+
+const numbers = (job) => facts([
+  ["status", statusOf(job)],
+  ["where", job.placement || "holds no device"],
+  ["progress", progress(job)],
+  ["loss", figure(job.loss)],
+  ["speed", job.samples_per_s === null ? "–" : `${figure(job.samples_per_s)} samples/s`],
+  ["device time", duration(job.gpu_s)],
+  ["suspended", job.preemptions ? `${job.preemptions} ×` : "never"],
+  ["peak memory", bytes(job.peak_memory_bytes)],
+]);
+
+const times = (job) => facts([
+  ["submitted", moment(job.submitted_at)],
+  ["first start", moment(job.started_at)],
+  job.estimated_start && ["start, estimated", moment(job.estimated_start)],
+  job.estimated_finish && ["finish, estimated", moment(job.estimated_finish)],
+  job.ended_at && ["ended", moment(job.ended_at)],
+  ["believed run time", [duration(job.duration_s), h("small", {}, SOURCES[job.duration_source])]],
+  job.deadline_s && ["deadline", moment(job.deadline_s)],
+]);
+
+const asked = (job) => facts([
+  ["needs", gpus(job)],
+  ["memory of each device", job.gpu_memory_bytes ? bytes(job.gpu_memory_bytes) : "not said"],
+  ["user", job.user],
+  ["queue", job.queue],
+  ["priority", String(job.priority)],
+  job.after.length > 0 && ["after", after(job)],
+  job.array_index !== null && ["array index", String(job.array_index)],
+  job.failures > 0 && ["failed attempts", String(job.failures)],
+  job.out_of_memory > 0 && ["out of memory", `${job.out_of_memory} ×`],
+  job.ended_at && job.exit_code !== null && ["exit code", String(job.exit_code)],
+  ["command", h("code", {}, job.command.join(" ")), "wide"],
+  job.workdir && ["folder", h("code", {}, job.workdir), "wide"],
+]);
+
+const ATTEMPTS = [
+  ["Attempt", (attempt) => String(attempt.number)],
+  ["Where", (attempt) => attempt.placement, "text"],
+  ["From", (attempt) => moment(attempt.started_at)],
+  ["Ran for", (attempt) => (attempt.ended_at === null ? "runs" : duration(attempt.ended_at - attempt.started_at))],
+  ["Outcome", (attempt) => [attempt.outcome || "–", attempt.detail && h("small", {}, attempt.detail)], "text"],
+  ["Exit code", (attempt) => (attempt.exit_code === null ? "–" : String(attempt.exit_code))],
+  ["CPU time", (attempt) => duration(attempt.cpu_s)],
+  ["Peak memory", (attempt) => bytes(attempt.peak_memory_bytes)],
+];
+
+const why = (job, { why: answer }) => {
+  const text = ENDED.includes(job.status) ? job.why_ended : answer?.why;
+  return text ? h("p", { class: "why" }, text) : null;
+};
+
+export const job = (state) => {
+  const { job: answer, attempts, events, queue } = state;
+  if (!answer || answer.missing) return section("job", "Job", answer?.missing ?? "Loading …");
+  const { estimated_start, estimated_finish } = queue?.jobs.find((each) => each.id === answer.id) ?? {};
+  const known = { ...answer, estimated_start, estimated_finish };
+  const own = events.filter((event) => event.job === known.id);
+  return [
+    h("div", { class: "title", "data-key": "title" },
+      h("h2", {}, `Job ${known.id}`, h("span", { class: "soft" }, ` ${known.name}`)), actions(known, state.status)),
+    h("div", { "data-key": "facts", class: "stack" }, why(known, state), numbers(known), times(known), asked(known)),
+    section("attempts", `Attempts (${count(known.attempts)})`, null,
+      table("Attempts", ATTEMPTS, (attempts?.attempts ?? []).map((each) => ({ ...each, key: each.number })))),
+    section("log", "Log", null,
+      h("pre", {
+        id: "log", "data-key": `log-${known.id}`, "data-own": true, tabindex: 0, "aria-label": `log of job ${known.id}`,
+      })),
+    own.length > 0 && section("history", "What happened to it lately", null, entries(own, 100)),
+  ];
+};

@@ -1,0 +1,67 @@
+// The lists that the view needs, read again when something happens, now and then otherwise, and at most once a second.
+import { ApiError, get, now } from "./api.js";
+import { changed, state } from "./state.js";
+
+const AT_MOST_EVERY_MS = 1000;
+const BUSY_MS = 2000; // progress is no event, so while there are jobs the lists are read anyway
+const IDLE_MS = 10_000;
+
+let wanted = {};
+let readAt = -Infinity;
+let dueAt = 0;
+let wake = () => {};
+
+const within = (ms) => {
+  dueAt = Math.min(dueAt, readAt + ms);
+  wake();
+};
+
+// Reads the lists again soon.
+export const pollSoon = () => within(AT_MOST_EVERY_MS);
+
+// Names the lists that are needed, with their paths, and reads them at once.
+export const want = (lists) => {
+  wanted = lists;
+  readAt = -Infinity;
+  pollSoon();
+};
+
+export const forget = () => {
+  for (const name of Object.keys(wanted)) delete state[name];
+};
+
+const read = async (name, path) => {
+  const asked = wanted;
+  const answer = await get(path).catch((error) => {
+    if (error instanceof ApiError && error.status === 404) return { missing: error.message };
+    throw error;
+  });
+  if (asked === wanted) state[name] = answer;
+};
+
+const poll = async (onRefused) => {
+  readAt = performance.now();
+  dueAt = readAt + IDLE_MS;
+  try {
+    await Promise.all(Object.entries(wanted).map(([name, path]) => read(name, path)));
+    Object.assign(state, { asOf: now(), trouble: "" });
+  } catch (error) {
+    if (error.status === 401) onRefused();
+    else if (error instanceof ApiError) state.trouble = error.message;
+  }
+  changed();
+  within(state.queue?.jobs.length ? BUSY_MS : IDLE_MS);
+};
+
+// Polls for as long as the page is open, while it is seen and there is a connection.
+export const startPolling = async (onRefused) => {
+  document.addEventListener("visibilitychange", pollSoon);
+  for (;;) {
+    const woken = new Promise((resolve) => { wake = resolve; });
+    const asleep = document.hidden || state.connection !== "live";
+    const left = dueAt - performance.now();
+    if (asleep) await woken;
+    else if (left > 0) await Promise.race([woken, new Promise((resolve) => setTimeout(resolve, left))]);
+    else await poll(onRefused);
+  }
+};

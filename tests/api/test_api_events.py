@@ -1,0 +1,170 @@
+"""What happens, as a stream and as a list."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpuwise.api import answers
+from gpuwise.core.records import Role
+from gpuwise.service import feed
+from running import Person, Running, wait_for
+
+
+def last_of(person: Person) -> int:
+    return int(person.get("/v1/events?follow=false").json()["last"])
+
+
+def events_of(answer: Any) -> Iterator[dict[str, Any]]:
+    """The events of a stream as they come, checked for their form."""
+    block: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            block[name] = value
+        else:
+            if "data" in block:
+                event = json.loads(block["data"])
+                assert (block["id"], block["event"]) == (str(event["seq"]), event["kind"])
+                assert set(event) == set(answers.Event.model_fields)
+                yield event
+            block = {}
+
+
+def until_finished(events: Iterator[dict[str, Any]], uid: str) -> list[dict[str, Any]]:
+    seen = []
+    for event in events:
+        seen.append(event)
+        if (event["kind"], event["job"]) == ("JobFinished", uid):
+            break
+    return seen
+
+
+def test_a_stream_tells_what_happens_as_it_happens(running: Running) -> None:
+    with running.bob.stream(f"/v1/events?after={last_of(running.bob)}") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        uid = running.bob.submit("true")
+        seen = until_finished(events_of(answer), uid)
+    assert [event["kind"] for event in seen] == ["JobSubmitted", "Start", "JobStarted", "JobFinished"]
+    assert {event["job"] for event in seen} == {uid}
+    assert [event["seq"] for event in seen] == sorted(event["seq"] for event in seen)
+    assert seen[1]["text"].startswith("starts on ")
+
+
+def test_a_stream_goes_on_after_the_last_event_that_was_seen(running: Running) -> None:
+    begin = last_of(running.bob)
+    uid = running.bob.submit("true")
+    with running.bob.stream(f"/v1/events?after={begin}") as answer:
+        seen = until_finished(events_of(answer), uid)
+    later = {"Last-Event-ID": str(seen[1]["seq"])}
+    with running.bob.stream(f"/v1/events?after={begin}", **later) as answer:
+        assert until_finished(events_of(answer), uid) == seen[2:]
+
+
+def test_a_stream_from_beyond_the_end_begins_at_the_end(running: Running) -> None:
+    with running.bob.stream("/v1/events", **{"Last-Event-ID": "9" * 18}) as answer:  # of a service that is no more
+        uid = running.bob.submit("true")
+        assert until_finished(events_of(answer), uid)[-1]["job"] == uid
+
+
+def test_old_events_come_from_the_store(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = last_of(running.bob)
+    uid = running.bob.submit("true")
+    running.bob.ended(uid)
+    from_memory = running.bob.get(f"/v1/events?follow=false&after={begin}").json()
+    with monkeypatch.context() as patch:
+        patch.setattr(running.service.feed, "_lines", feed.deque())
+        from_store = running.bob.get(f"/v1/events?follow=false&after={begin}").json()
+    assert from_store == from_memory
+    assert [event["kind"] for event in from_store["events"]][:2] == ["JobSubmitted", "Start"]
+
+
+def test_a_list_goes_on_page_by_page(running: Running) -> None:
+    begin = last_of(running.bob)
+    running.bob.ended(running.bob.submit("true"))
+    whole = running.bob.get(f"/v1/events?follow=false&after={begin}").json()["events"]
+    paged, after = [], begin
+    while True:
+        page = running.bob.get(f"/v1/events?follow=false&after={after}&limit=1").json()
+        if page["last"] == after:
+            break
+        paged += page["events"]
+        after = page["last"]
+    assert paged == whole
+
+
+def test_nobody_hears_of_the_jobs_of_others(running: Running) -> None:
+    begin = last_of(running.bob)
+    uid = running.cy.submit("true")
+    running.cy.ended(uid)
+
+    def heard_by(person: Person) -> list[str]:
+        events = person.get(f"/v1/events?follow=false&after={begin}").json()["events"]
+        return [event["job"] for event in events]
+
+    assert heard_by(running.bob) == heard_by(running.vi) == []
+    assert set(heard_by(running.cy)) == set(heard_by(running.ada)) == {uid}
+    running.service.feed._owners.clear()  # a restart, or an old job: whose it is then comes from the store
+    assert heard_by(running.bob) == []
+    assert set(heard_by(running.cy)) == {uid}
+
+
+def test_a_revoked_token_hears_no_more(running: Running) -> None:
+    made = running.ada.post("/v1/tokens", {"user": "dee", "role": "user"}).json()
+    dee = Person(running.client, made["secret"])
+    ended = threading.Event()
+    opened = threading.Event()
+
+    begin = last_of(running.ada)
+
+    def listen() -> None:
+        with dee.stream(f"/v1/events?after={begin}") as answer:
+            opened.set()
+            for _ in answer.iter_bytes():
+                pass
+        ended.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    assert opened.wait(10)
+    time.sleep(0.3)  # nothing happens, so it sleeps
+    assert running.ada.delete(f"/v1/tokens/{made['id']}").status_code == 200
+    assert ended.wait(5)
+    assert dee.get("/v1/events").status_code == 401
+
+
+def test_a_silent_stream_shows_that_it_is_alive(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "BEAT_S", 0.05)
+    silent = Person(running.client, running.token("silent", Role.VIEWER))
+    with silent.stream(f"/v1/events?after={last_of(running.ada)}") as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 1000"
+        assert [next(lines) for _ in range(3)] == ["", ": nothing new", ""]
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=x", f"after={2**64}", "limit=0", "follow=perhaps"])
+def test_wrong_queries_are_refused(running: Running, query: str) -> None:
+    assert running.bob.get(f"/v1/events?{query}").status_code == 422
+
+
+def test_a_wrong_last_event_id_is_refused(running: Running) -> None:
+    assert running.bob.get("/v1/events", headers={"Last-Event-ID": "-1"}).status_code == 422
+
+
+def test_there_are_only_so_many_streams(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running.app.state.streams, "_most_of_one", 1)
+    person = Person(running.client, running.token("one", Role.VIEWER))
+    with person.stream("/v1/events") as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 1000"
+        with person.stream("/v1/events") as refused:
+            assert refused.status_code == 429
+            assert int(refused.headers["Retry-After"]) > 0
+    wait_for(lambda: not running.app.state.streams._of, "the stream to be gone")
+    with person.stream("/v1/events") as answer:
+        assert answer.status_code == 200

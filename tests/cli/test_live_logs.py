@@ -1,0 +1,59 @@
+"""Logs are shown whole, from the right line on, and go on where they were when a connection breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from live_scripted import TOKEN, chunked, job, reply, scripted
+
+from gpuwise.cli.live import logs, patience
+from gpuwise.cli.live.client import Client
+from gpuwise.cli.live.target import Target
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S", 0.01)
+    monkeypatch.setattr(logs, "PIECE_BYTES", 64)  # the search for lines begins with 4 bytes
+    monkeypatch.setattr(logs, "MOST_BYTES", 4096)
+
+
+def test_a_log_that_breaks_off_goes_on_where_it_was(small_pieces: None, capsysbinary: Any) -> None:
+    ended = reply(job(status="succeeded"))
+    cut, rest = chunked([b"one\n", b"tw"], whole=False), chunked([b"o\n"])
+    with scripted(cut, rest, reply(job()), chunked([b"three\n"]), ended) as server:
+        logs.follow_log(lambda: Client(Target(server.url, TOKEN, "")), "17")
+    assert capsysbinary.readouterr().out == b"one\ntwo\nthree\n"
+    offsets = [asked.path.partition("?")[2] for asked in server.asked if "logs" in asked.path]
+    assert offsets == [f"offset={offset}&follow=true" for offset in (0, 6, 8)]  # a stream may end before its job
+
+
+class LogOnly:
+    """A client of a server that has one log."""
+
+    def __init__(self, log: bytes) -> None:
+        self.log = log
+
+    def read(self, *path: str, query: dict[str, int]) -> tuple[bytes, dict[str, str]]:
+        start = query["offset"] if query["offset"] >= 0 else max(0, len(self.log) + query["offset"])
+        data = self.log[start : start + query["limit"]]
+        return data, {"X-Log-Start": str(start), "X-Log-Size": str(len(self.log))}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(log=st.text("ab\n", max_size=60).map(str.encode), tail=st.integers(0, 9))
+def test_the_last_lines_of_a_log(log: bytes, tail: int, small_pieces: None) -> None:
+    client: Any = LogOnly(log)
+    lines = log.splitlines(keepends=True)
+    assert log[logs.last_lines(client, "17", tail) :] == b"".join(
+        lines[len(lines) - tail if tail < len(lines) else 0 :]
+    )
+
+
+def test_a_long_log_is_copied_piece_by_piece(small_pieces: None, capsysbinary: Any) -> None:
+    client: Any = LogOnly(b"0123456789" * 100)
+    logs.copy(client, "17")
+    assert capsysbinary.readouterr().out == b"0123456789" * 100

@@ -1,0 +1,242 @@
+"""A bench for the local executor: an engine that does what a test says, and real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from builders import on
+from gpuwise.core.commands import NOTHING, Command, Decision, Start
+from gpuwise.core.events import Event, JobCancelled, JobFailed, JobSubmitted, WokeUp
+from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import ClusterSpec
+from gpuwise.devices.cpu import CpuMachine
+from gpuwise.devices.machine import Where
+from gpuwise.engine.engine import Engine
+from gpuwise.live.clock import Clock
+from gpuwise.live.local.attempts import attempt_token
+from gpuwise.live.local.executor import LocalExecutor
+from gpuwise.live.local.launch import LaunchSpec
+from gpuwise.live.recovery import compacted, to_json
+from gpuwise.live.reports import Report
+from gpuwise.policies.placement import first_fit
+
+SECRET = b"of the bench"
+SOON_S = 20.0
+"""Much longer than anything should take; a test that waits so long fails."""
+Kind = TypeVar("Kind")
+PYTHON = (sys.executable, "-I", "-S")
+POLITE = (
+    *PYTHON,
+    "-c",
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('bye') or 0))\n"
+    "print('up', flush=True)\n"
+    "while True: time.sleep(0.01)",
+)
+"""Says up, and bye when it is asked to end."""
+TRAINER = (*PYTHON, str(Path(__file__).with_name("trainer.py")))
+
+
+class Idle:
+    """A policy that decides nothing: the test decides."""
+
+    name = "idle"
+    wakes_on: frozenset[type[Event]] = frozenset()
+
+    def decide(self, view: Any, rng: Any) -> Decision:
+        return NOTHING
+
+
+class Stand(CpuMachine):
+    """CPU stand-ins that can be taken away."""
+
+    def __init__(self, devices: int, memory_bytes: float = 2**30) -> None:
+        super().__init__(devices, memory_bytes)
+        self.gone: set[Where] = set()
+
+    def lost(self) -> frozenset[Where]:
+        return frozenset(self.gone)
+
+
+class Bench:
+    """One machine, one engine, one executor."""
+
+    def __init__(self, folder: Path, devices: int = 4, machine: Stand | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.machine = machine or Stand(devices)
+        self.clock = Clock(time.time() - 1.0)
+        self.cluster = ClusterSpec(self.machine.nodes)
+        self.engine = self.new_engine(self.cluster)
+        self.specs: dict[str, LaunchSpec] = {}
+        self.events: list[Event] = []
+        self.reports: list[Report] = []
+        self.retries: set[int] = set()
+        """Jobs that go back to the queue when they fail."""
+        self.options = options
+        self.abandoned: list[LocalExecutor] = []
+        self.new_executor()
+
+    def new_executor(self) -> None:
+        """A fresh executor, bound to the engine as it is; the one before is left as a crash would leave it."""
+        if hasattr(self, "executor"):
+            self.abandoned.append(self.executor)
+        self.executor = LocalExecutor(
+            self.folder, self.machine, self.clock, self.specs.__getitem__, SECRET, **self.options
+        )
+        self.executor.bind(self.engine.state)
+
+    @staticmethod
+    def new_engine(cluster: ClusterSpec) -> Engine:
+        return Engine(cluster, Idle(), placer=first_fit)
+
+    def forget_ended(self) -> None:
+        """Goes on with an engine that has forgotten the jobs that have ended, as a controller does now and then."""
+        self.engine = compacted(self.engine, to_json(self.engine), self.new_engine)
+        self.executor.bind(self.engine.state)
+
+    # -- what a test does -----------------------------------------------------------------------------------------
+
+    def submit(self, uid: str, *command: str, believed_bytes: float = 0.0, **asked: Any) -> int:
+        """Puts a job into the engine; its row."""
+        request = JobRequest(command=command, **asked)
+        self.specs[uid] = LaunchSpec(request, believed_bytes)
+        now_s = self.clock.now_s()
+        row = self.engine.state.jobs.declare(
+            [request.spec(uid, submit_s=now_s, duration_s=request.duration_s or 100.0)]
+        )[0]
+        self.step(now_s, [JobSubmitted(now_s, row)])
+        return row
+
+    def start(self, uid: str, *command: str, device: int = 0, **asked: Any) -> int:
+        """Submits a job and starts it on one device."""
+        row = self.submit(uid, *command, **asked)
+        self.order(Start(row, on((0, device))))
+        return row
+
+    def order(self, *commands: Command) -> None:
+        """Has commands carried out as if a policy had decided them."""
+        now_s = self.clock.now_s()
+        self.executor.apply(now_s, self.engine.order(now_s, commands))
+
+    def cancel(self, row: int) -> None:
+        now_s = self.clock.now_s()
+        self.step(now_s, [JobCancelled(now_s, row)])
+
+    def step(self, now_s: float, events: list[Event]) -> None:
+        happened = [
+            replace(event, will_retry=event.job in self.retries) if isinstance(event, JobFailed) else event
+            for event in events
+        ]
+        commands = self.engine.step(now_s, happened)
+        self.executor.apply(now_s, commands)
+
+    def turn(self, for_s: float = 0.0) -> list[Event]:
+        """One turn of the controller."""
+        now_s, events = self.executor.wait(self.clock.now_s() + for_s)
+        self.events += [event for event in events if not isinstance(event, WokeUp)]
+        self.reports += self.executor.reports()
+        self.step(now_s, events)
+        return events
+
+    def until(self, holds: Callable[[], Any], within_s: float = SOON_S) -> None:
+        """Turns until something holds."""
+        end_s = time.monotonic() + within_s
+        while not holds():
+            if time.monotonic() > end_s:
+                raise AssertionError(f"not within {within_s} s; so far {self.events}")
+            self.turn(0.2)
+
+    def expect(self, kind: type[Kind], row: int, within_s: float = SOON_S) -> Kind:
+        """The next event of a kind about a job; it is taken off the list with all about the job before it."""
+
+        def found() -> list[Any]:
+            return [each for each in self.events if isinstance(each, kind) and getattr(each, "job", row) == row]
+
+        self.until(found, within_s)
+        first = found()[0]
+        at = self.events.index(first)
+        self.events = [each for each in self.events[:at] if getattr(each, "job", row) != row] + self.events[at + 1 :]
+        return first
+
+    def reported(self, kind: type[Kind], uid: str) -> list[Kind]:
+        return [each for each in self.reports if isinstance(each, kind) and each.uid == uid]  # type: ignore[attr-defined]
+
+    # -- what a test looks at -------------------------------------------------------------------------------------
+
+    def output(self, uid: str) -> str:
+        log = self.folder / "jobs" / uid / "output.log"
+        return log.read_text() if log.exists() else ""
+
+    def attempt(self, uid: str, number: int = 1) -> Path:
+        return self.folder / "jobs" / uid / "attempts" / str(number)
+
+    def json(self, uid: str, name: str, number: int = 1) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.attempt(uid, number) / name).read_text())
+        return found
+
+    def pids(self, uid: str, number: int = 1) -> list[int]:
+        return list(self.json(uid, "started.json", number)["pids"])
+
+    def supervisor(self, uid: str, number: int = 1) -> int:
+        return int(self.json(uid, "claim", number)["pid"])
+
+
+def clear(bench: Bench) -> None:
+    """Ends whatever a test left running, and makes sure that nothing of it is left."""
+    for attempt in bench.executor._folders.live():
+        uid, number = attempt.uid, attempt.number
+        for pid in (*claimants(attempt.folder), *carriers(attempt_token(SECRET, uid, number))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    bench.until(lambda: not bench.executor._fleet.runs and not bench.executor._watch._supervisors)
+    bench.turn()
+    for executor in (*bench.abandoned, bench.executor):
+        executor.close()
+    assert not carriers(f"{bench.folder}/sdk.sock")
+
+
+def claimants(attempt: Path) -> list[int]:
+    """The living supervisor of an attempt, found by its command line."""
+    return [pid for pid in processes() if str(attempt).encode() in _read(pid, "cmdline").split(b"\0")]
+
+
+def carriers(text: str) -> list[int]:
+    """The processes with a text in their environment."""
+    return [pid for pid in processes() if text.encode() in _read(pid, "environ")]
+
+
+def processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def state_of(pid: int) -> str:
+    """R, S, T, ... of a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,176 @@
+"""Folders of attempts, and steps as jobs and the engine count them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import mig, on
+from gpuwise.core.spec import Sharing
+from gpuwise.live.local.attempts import Attempt, AttemptState, Exit, Folders, as_json, attempt_token, finite, read_json
+from gpuwise.live.local.endings import last_line
+from gpuwise.live.local.runs import Run
+from gpuwise.live.local.steps import kept_steps, scaled
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    folders = Folders(tmp_path / "state")
+    found = folders.attempt("17-3", 2)
+    folders.make(found)
+    return found
+
+
+def test_tokens_differ_by_job_attempt_and_secret() -> None:
+    tokens = [attempt_token(secret, uid, n) for secret in (b"a", b"b") for uid in ("1", "11") for n in (1, 11)]
+    assert len(set(tokens)) == 8
+    assert all(len(token) == 32 and int(token, 16) >= 0 for token in tokens)
+    assert attempt_token(b"a", "1", 1) == attempt_token(b"a", "1", 1)
+
+
+def test_an_attempt_that_nobody_has_claimed(attempt: Attempt) -> None:
+    assert attempt.state() is AttemptState.ABSENT
+    (attempt.folder / "claim").touch()
+    assert attempt.state() is AttemptState.LOST
+    (attempt.folder / "exit.json").touch()
+    assert attempt.state() is AttemptState.LOST  # it says nothing
+    assert attempt.exit() == Exit()
+    (attempt.folder / "exit.json").write_text('{"code": 3}')
+    assert attempt.state() is AttemptState.ENDED
+    assert attempt.exit() == Exit(code=3)
+
+
+def test_live_attempts_are_listed_until_they_are_closed(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    made = [folders.attempt(uid, number) for uid, number in (("1", 1), ("17-3", 12))]
+    for each in made:
+        folders.make(each)
+    for name in ("x", ".5", "7.", "7.x", ".hidden.3"):
+        (tmp_path / "live" / name).touch()
+    assert list(folders.live()) == made
+    folders.close(made[0])
+    folders.close(made[0])
+    assert list(folders.live()) == made[1:]
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", ".hidden"])
+def test_a_name_that_is_no_folder(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a folder"):
+        Folders(tmp_path).attempt(uid, 1)
+
+
+def test_orders_and_requests_are_numbered(attempt: Attempt) -> None:
+    assert [
+        attempt.order("park"),
+        attempt.order("stop", why="late", final=True),
+        attempt.order("run", **{"as": 3}),
+    ] == [1, 2, 3]
+    assert attempt.read("orders") == {"seq": 3, "want": "run", "why": "", "final": False, "as": 3}
+    attempt.ask("leave")
+    attempt.ask("run")
+    assert attempt.read("control") == {"seq": 2, "want": "run"}
+
+
+def test_leaving_as_asked_takes_the_code_and_the_number(attempt: Attempt) -> None:
+    assert not attempt.left_as_asked(75)
+    attempt.write("saved", {"seq": 1, "step": 5})
+    assert not attempt.left_as_asked(75)  # it was never asked
+    attempt.ask("leave")
+    assert attempt.left_as_asked(75)
+    assert not attempt.left_as_asked(0)
+    attempt.write("saved", {"seq": 2, "step": 5})
+    assert not attempt.left_as_asked(75)
+
+
+def test_where_an_attempt_is(attempt: Attempt) -> None:
+    assert attempt.place() == (2, on())
+    half = on((0, 1), sharing=Sharing.SHARED, milli=500)
+    attempt.write("launch", {"placement": as_json(half)})
+    assert attempt.place() == (2, half)
+    attempt.order("run", **{"as": 3, "placement": as_json(mig(0, 0, 4))})
+    assert attempt.place() == (3, mig(0, 0, 4))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = (
+    "seq",
+    "want",
+    "as",
+    "placement",
+    "code",
+    "signal",
+    "trouble",
+    "asked",
+    "at",
+    "pids",
+    "grace_s",
+    "time_limit_s",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), ANYTHING))
+def test_no_content_of_a_file_raises(tmp_path_factory: pytest.TempPathFactory, content: dict[str, object]) -> None:
+    attempt = Attempt("1", 1, tmp_path_factory.getbasetemp())
+    for name in ("launch", "orders", "control", "saved", "started", "exit", "sdk"):
+        attempt.write(name, content)
+    run = Run.of(attempt)
+    run.actual()
+    assert all(type(pid) is int for pid in run.pids())
+    assert isinstance(run.placement.devices(), list)
+    ended = attempt.exit()
+    assert ended.code is None or 0 <= ended.code <= 255
+
+
+def test_numbers_that_are_none() -> None:
+    for value in (True, "1", None, float("nan"), float("inf"), 10**400, [1]):
+        assert finite({"x": value}, "x", -1.0) == -1.0
+    assert finite({"x": 3}, "x") == 3.0
+
+
+def test_deeply_nested_garbage(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    assert read_json(tmp_path / "x.json") == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "declared", "result"),
+    [
+        (5, 10, False, 50.0),  # half of 100
+        (12, 10, False, 100.0),  # more than all is all
+        (5, None, True, 5.0),  # its user said 100 steps
+        (500, None, True, 100.0),
+        (5, None, False, None),  # of how many?
+        (5, 0, False, None),
+    ],
+)
+def test_steps_of_a_job_in_the_engines_steps(
+    step: float, steps: float | None, declared: bool, result: float | None
+) -> None:
+    assert scaled(step, steps, 100.0, declared) == result
+
+
+def test_what_a_checkpoint_keeps(tmp_path: Path) -> None:
+    latest = tmp_path / "latest.json"
+    assert kept_steps(tmp_path, 100.0, False) == 0.0
+    latest.write_text(json.dumps({"file": "step-5", "step": 5, "steps": 10}))
+    assert kept_steps(tmp_path, 100.0, False) == 0.0  # it names what is not there
+    (tmp_path / "step-5").touch()
+    assert kept_steps(tmp_path, 100.0, False) == 50.0
+    latest.write_text("garbage")
+    assert kept_steps(tmp_path, 100.0, False) == 0.0
+
+
+def test_the_last_thing_that_was_printed() -> None:
+    assert last_line(b"") == ""
+    assert last_line(b"one\ntwo\n\n  \n") == "two"
+    assert last_line(b"\x1b[31mred\xff\0\n") == "[31mred\ufffd"
+    assert last_line(b"x" * 500) == "x" * 200

@@ -1,0 +1,257 @@
+"""Devices that are lost and come back, that are cut anew, and how much of their memory jobs use."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import pytest
+from bench import TRAINER, Bench, Stand, is_alive
+
+from builders import HALVES, on
+from gpuwise.core.commands import MigSlice, Provision, Release, Repartition, Resume, Start, Suspend
+from gpuwise.core.events import DeviceLost, DeviceRestored, JobFinished, JobStarted, JobSuspended
+from gpuwise.core.jobs import Status
+from gpuwise.core.spec import NodeSpec
+from gpuwise.devices.machine import DeviceInUseError, MachineError, Reading, Where
+from gpuwise.live.reports import AttemptEnded
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices are looked at often enough for a test."""
+    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 0.05)
+
+
+def test_a_lost_device_throws_its_jobs_off_once_and_comes_back(bench: Bench) -> None:
+    row = bench.start("1", *TRAINER, "1000", "0.01", duration_s=100.0)
+    other = bench.start("2", "sleep", "60", device=1)
+    bench.expect(JobStarted, row)
+    bench.expect(JobStarted, other)
+    (bench.folder / "jobs/1/checkpoint/latest.json").write_text('{"step": 250, "steps": 1000}')
+    bench.machine.gone = {(0, 0)}
+    lost = bench.expect(DeviceLost, row)
+    assert (lost.node, lost.device, lost.interrupted) == (0, 0, ((row, 25.0),))  # 250 of 1000 steps are 25 of 100
+    bench.until(lambda: bench.reported(AttemptEnded, "1"))
+    (ended,) = bench.reported(AttemptEnded, "1")
+    assert (ended.outcome, ended.detail) == ("lost", f"{bench.machine.devices[0][0].name} was lost")
+    assert not any(is_alive(pid) for pid in bench.pids("1"))
+    assert bench.engine.state.status(row) is Status.PENDING
+    bench.turn(0.2)
+    bench.new_executor()
+    bench.turn(0.2)
+    assert not bench.events  # it is told once, whoever watches
+    bench.machine.gone = set()
+    bench.expect(DeviceRestored, row)
+    bench.turn(0.2)
+    assert not bench.events
+    bench.order(Start(row, on((0, 0))))
+    bench.expect(JobStarted, row)
+    bench.until(lambda: "from 250 of 1000" in bench.output("1"))
+    assert is_alive(bench.pids("2")[0])
+
+
+def test_a_job_thrown_off_can_start_elsewhere_before_it_is_quite_gone(bench: Bench) -> None:
+    row = bench.start("1", "/bin/sh", "-c", "trap '' TERM; echo $GPUWISE_DEVICES; while :; do sleep 0.01; done")
+    bench.expect(JobStarted, row)
+    bench.machine.gone = {(0, 0)}
+    bench.expect(DeviceLost, row)
+    bench.order(Start(row, on((0, 2))))
+    bench.expect(JobStarted, row)
+    bench.until(lambda: bench.output("1").split() == ["cpu-core-0", "cpu-core-2"])
+    assert bench.engine.state.status(row) is Status.RUNNING
+
+
+def test_a_job_that_waits_for_a_lost_device_is_thrown_off_too(bench: Bench) -> None:
+    first = bench.start("1", *TRAINER, "1000", "0.02", "deaf", grace_s=30.0)
+    bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
+    second = bench.submit("2", "/bin/true")
+    bench.order(Suspend(first), Start(second, on((0, 0))))
+    bench.machine.gone = {(0, 0)}
+    lost = bench.expect(DeviceLost, first)
+    assert dict(lost.interrupted).keys() == {first, second}
+    assert bench.engine.state.status(second) is Status.PENDING
+    bench.until(lambda: not bench.executor._fleet.runs)
+    assert not bench.attempt("2").exists()
+
+
+def test_a_job_parked_on_a_lost_device_begins_again(bench: Bench) -> None:
+    row = bench.start("1", "sleep", "60")
+    bench.expect(JobStarted, row)
+    bench.order(Suspend(row))
+    bench.expect(JobSuspended, row)
+    bench.machine.gone = {(0, 0)}
+    assert bench.expect(DeviceLost, row).interrupted == ()
+    bench.until(lambda: not bench.executor._fleet.runs)
+    assert bench.engine.state.status(row) is Status.SUSPENDED
+    bench.order(Resume(row, on((0, 1))))
+    bench.expect(JobStarted, row)
+    assert bench.attempt("1", 2).exists()
+
+
+class Cuttable(Stand):
+    """Stand-ins that can be cut, and say what was done to them."""
+
+    def __init__(self, devices: int) -> None:
+        super().__init__(devices)
+        self.cuts: list[tuple[int, int, tuple[MigSlice, ...]]] = []
+        self.busy = 0
+        self.broken = False
+
+    def repartition(self, node: int, device: int, slices: Sequence[MigSlice]) -> None:
+        if self.busy:
+            self.busy -= 1
+            raise DeviceInUseError("in use")
+        if self.broken:
+            raise MachineError("cannot be cut")
+        self.cuts.append((node, device, tuple(slices)))
+
+    def layout(self) -> Mapping[Where, tuple[MigSlice, ...]]:
+        return {(node, device): slices for node, device, slices in self.cuts if slices}
+
+
+@pytest.fixture
+def cuttable(make_bench: Callable[..., Bench]) -> tuple[Bench, Cuttable]:
+    machine = Cuttable(2)
+    return make_bench(machine=machine), machine
+
+
+def test_a_device_is_cut_when_it_is_empty_and_nothing_starts_on_it_before(cuttable: tuple[Bench, Cuttable]) -> None:
+    bench, machine = cuttable
+    leaving = bench.start("1", *TRAINER, "1000", "0.02", "deaf", grace_s=0.3)
+    bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
+    bench.order(Suspend(leaving))
+    bench.executor.apply(bench.clock.now_s(), [Repartition(0, 0, HALVES)])
+    row = bench.start("2", "/bin/true")
+    machine.busy = 2  # the driver has not noticed yet that it is empty
+    bench.turn(0.1)
+    assert machine.cuts == []
+    bench.expect(JobSuspended, leaving)
+    bench.expect(JobFinished, row)
+    assert machine.cuts == [(0, 0, HALVES)]
+    assert machine.busy == 0
+    assert not is_alive(bench.pids("1")[0])  # parked, it would have held the device for ever
+
+
+def test_a_device_that_cannot_be_cut_is_lost_until_it_can(
+    cuttable: tuple[Bench, Cuttable], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench, machine = cuttable
+    machine.broken = True
+    bench.executor.apply(bench.clock.now_s(), [Repartition(0, 0, HALVES)])
+    row = bench.start("1", "/bin/true")
+    assert bench.expect(DeviceLost, row).interrupted == ((row, 0.0),)
+    bench.turn(0.3)
+    assert not bench.events
+    assert caplog.text.count("cannot be cut;") == 1
+    machine.broken = False
+    bench.expect(DeviceRestored, row)
+    assert machine.cuts == [(0, 0, HALVES)]
+    bench.order(Start(row, on((0, 0))))
+    bench.expect(JobFinished, row)
+
+
+def test_a_device_that_comes_back_whole_is_cut_before_it_is_told(cuttable: tuple[Bench, Cuttable]) -> None:
+    bench, machine = cuttable
+    bench.engine.state.capacity.layouts[0, 1] = HALVES
+    machine.cuts = [(0, 1, HALVES)]
+    bench.new_executor()
+    machine.gone = {(0, 1)}
+    bench.expect(DeviceLost, 0)
+    machine.cuts, machine.busy = [], 2
+    machine.gone = set()
+    bench.expect(DeviceRestored, 0)
+    assert (machine.cuts, machine.busy) == ([(0, 1, HALVES)], 0)
+
+
+def test_layouts_are_the_same_whatever_the_driver_says_of_their_memory(cuttable: tuple[Bench, Cuttable]) -> None:
+    bench, machine = cuttable
+    bench.engine.state.capacity.layouts[0, 1] = HALVES
+    machine.cuts = [(0, 1, tuple(each._replace(memory_bytes=each.memory_bytes - 1, milli=428) for each in HALVES))]
+    bench.new_executor()
+    bench.turn(0.1)
+    assert len(machine.cuts) == 1
+
+
+def test_devices_are_cut_as_the_engine_has_them(cuttable: tuple[Bench, Cuttable]) -> None:
+    bench, machine = cuttable
+    machine.cuts = [(0, 1, HALVES)]  # by somebody, while nobody watched
+    bench.new_executor()
+    bench.turn()
+    assert machine.cuts[-1] == (0, 1, ())
+
+
+def test_a_machine_does_not_grow(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    node = NodeSpec(name="more", gpu_type="V100", gpus=1)
+    bench.executor.apply(bench.clock.now_s(), [Provision(node), Release(0)])
+    bench.turn(0.05)
+    assert not bench.events
+    assert len(caplog.records) == 2
+    assert "this machine has the devices it has" in caplog.text
+
+
+class Measured(Stand):
+    """A machine with GPUs whose driver says that every process of a session has 1 MiB, the executor 5."""
+
+    stand_in = False
+
+    def __init__(self, devices: int) -> None:
+        super().__init__(devices)
+        self.session = 0
+
+    def cores(self, placement: Any) -> Any:
+        return None
+
+    def environment(self, placement: Any, *, memory_bytes: float = 0.0) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": "GPU-0"}
+
+    def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
+        mine = [int(name) for name in os.listdir("/proc") if name.isdigit() and _session(int(name)) == self.session]
+        return {(0, 0): Reading(processes={os.getpid(): 5.0 * 2**20, 2**22: 1.0, **dict.fromkeys(mine, 2.0**20)})}
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def test_memory_on_gpus_is_measured_by_the_jobs_processes(make_bench: Callable[..., Bench]) -> None:
+    machine = Measured(1)
+    bench = make_bench(machine=machine)
+    row = bench.start("1", "/bin/sh", "-c", "sleep 0.4 & sleep 0.4 & wait")
+    bench.expect(JobStarted, row)
+    (machine.session,) = bench.pids("1")
+    time.sleep(0.1)
+    bench.expect(JobFinished, row)
+    assert bench.reported(AttemptEnded, "1")[0].peak_memory_bytes == 3 * 2**20
+    row = bench.start("2", "/bin/true")
+    bench.expect(JobFinished, row)
+    assert bench.reported(AttemptEnded, "2")[0].peak_memory_bytes is None  # too short to be seen: not a guess
+
+
+class Vague(Measured):
+    """A driver that does not know how much memory a process has, and now and then nothing at all."""
+
+    def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
+        if not self.session:
+            raise RuntimeError("no driver")
+        return {(0, 0): Reading(processes={self.session: math.nan, 2**70: 1.0})}
+
+
+def test_what_a_driver_does_not_know_does_no_harm(
+    make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Vague(1)
+    bench = make_bench(machine=machine)
+    row = bench.start("1", "/bin/sleep", "0.4")
+    bench.expect(JobStarted, row)
+    bench.turn(0.2)
+    assert caplog.text.count("could not be measured: no driver") == 1
+    (machine.session,) = bench.pids("1")
+    bench.expect(JobFinished, row)
+    assert bench.reported(AttemptEnded, "1")[0].peak_memory_bytes is None

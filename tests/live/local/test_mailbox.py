@@ -1,0 +1,182 @@
+"""Messages: what is right comes through, what is not never does any harm."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import SECRET, Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwise.core.events import JobFinished, JobStarted
+from gpuwise.live.local.attempts import attempt_token
+from gpuwise.live.local.mailbox import (
+    MAX_A_POLL,
+    MAX_BYTES,
+    Done,
+    Hello,
+    Mailbox,
+    Message,
+    Notice,
+    Progressed,
+    SavedState,
+    parse,
+)
+
+TOKEN = attempt_token(SECRET, "17-3", 2)
+
+
+def expected(uid: str, number: int) -> str:
+    return attempt_token(SECRET, uid, number)
+
+
+def datagram(**content: Any) -> bytes:
+    return json.dumps({"v": 1, "job": "17-3", "attempt": 2, "token": TOKEN, "rank": 0, **content}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"kind": "hello", "can_suspend": True, "steps": 10}, Hello("17-3", 2, True, 10.0)),
+        ({"kind": "hello", "can_suspend": "yes", "steps": None}, Hello("17-3", 2, False, None)),
+        ({"kind": "progress", "step": 4, "steps": 10, "loss": 0.5, "samples_per_s": 9.5, "step_s": 1},
+         Progressed("17-3", 2, 4.0, 10.0, 0.5, 9.5)),
+        ({"kind": "progress", "step": 4}, Progressed("17-3", 2, 4.0, None, None, None)),
+        ({"kind": "progress", "step": 4, "loss": "nan", "steps": [1]}, Progressed("17-3", 2, 4.0, None, None, None)),
+        ({"kind": "saved", "step": 4, "seq": None}, SavedState("17-3", 2, 4.0)),
+        ({"kind": "done", "step": 10}, Done("17-3", 2, 10.0)),
+        ({"kind": "obeyed", "seq": 3}, Notice("17-3", 2, "obeyed", 3)),
+        ({"kind": "started"}, Notice("17-3", 2, "started", 0)),
+    ],
+)  # fmt: skip
+def test_messages(content: dict[str, Any], message: Message) -> None:
+    assert parse(datagram(**content), expected) == message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"kind": "news", "step": 1},
+        {"kind": ["progress"], "step": 1},
+        {"kind": "progress"},
+        {"kind": "progress", "step": True},
+        {"kind": "progress", "step": -1},
+        {"kind": "progress", "step": "4"},
+        {"kind": "progress", "step": 10**400},
+        {"kind": "saved", "step": None},
+        {"kind": "done", "step": {}},
+        {"kind": "hello", "v": 2},
+        {"kind": "hello", "token": TOKEN[:-1] + "x"},
+        {"kind": "hello", "token": ""},
+        {"kind": "hello", "token": "é" * 32},
+        {"kind": "hello", "token": None},
+        {"kind": "hello", "job": "17-4"},
+        {"kind": "hello", "job": "é"},
+        {"kind": "hello", "job": "x" * 65},
+        {"kind": "hello", "job": 17},
+        {"kind": "hello", "attempt": 3},
+        {"kind": "hello", "attempt": "2"},
+        {"kind": "hello", "attempt": 2.0},
+        {"kind": "hello", "attempt": True},
+        {"kind": "hello", "padding": "x" * MAX_BYTES},
+    ],
+)
+def test_what_is_no_message(content: dict[str, Any]) -> None:
+    assert parse(datagram(**content), expected) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 4000, b'{"v":1}', b"null", b"\xff\xfe", b'{"v":1,"step":NaN}'])
+def test_what_is_no_json(data: bytes) -> None:
+    assert parse(data, expected) is None
+
+
+ANY_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(math.inf),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ("v", "job", "attempt", "token", "kind", "step", "steps", "loss", "samples_per_s", "can_suspend", "seq")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(data: bytes) -> None:
+    assert parse(data, expected) is None
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), ANY_VALUE),
+    st.sampled_from(["hello", "progress", "saved", "done", "obeyed"]),
+)
+def test_no_content_raises_and_every_number_is_finite(content: dict[str, Any], kind: str) -> None:
+    message = parse(datagram(**{"kind": kind, **content}), expected)
+    if message is not None:
+        assert (message.uid, message.attempt) == ("17-3", 2)
+        numbers = [getattr(message, name, None) for name in ("step", "steps", "loss", "samples_per_s")]
+        assert all(number is None or math.isfinite(number) for number in numbers)
+
+
+def send(path: Path, *data: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        for each in data:
+            sender.sendto(each, socket.MSG_DONTWAIT, str(path))
+
+
+def test_a_mailbox_takes_in_what_fits_and_drops_the_rest(tmp_path: Path) -> None:
+    box = Mailbox(tmp_path / "sdk.sock", expected)
+    try:
+        assert box.take() == []
+        send(box.path, b"garbage", datagram(kind="done", step=1), b"x" * 50_000, b"", datagram(kind="done", step=2))
+        assert box.take() == [Done("17-3", 2, 1.0), Done("17-3", 2, 2.0)]
+        assert box.take() == []
+    finally:
+        box.close()
+    assert not box.path.exists()
+
+
+def test_a_flood_is_taken_in_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuwise.live.local.mailbox.MAX_A_POLL", 3)
+    box = Mailbox(tmp_path / "sdk.sock", expected)
+    try:
+        send(box.path, *(datagram(kind="done", step=step) for step in range(5)))
+        assert [message.step for message in box.take() if isinstance(message, Done)] == [0.0, 1.0, 2.0]
+        assert [message.step for message in box.take() if isinstance(message, Done)] == [3.0, 4.0]
+        assert MAX_A_POLL > 3
+    finally:
+        box.close()
+
+
+def test_a_mailbox_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "sdk.sock"
+    path.write_text("something else")
+    old = Mailbox(path, expected)
+    new = Mailbox(path, expected)
+    send(path, datagram(kind="done", step=1))
+    assert new.take() == [Done("17-3", 2, 1.0)]
+    old.close()  # does not take away what is not its own
+    send(path, datagram(kind="done", step=2))
+    assert new.take() == [Done("17-3", 2, 2.0)]
+    new.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_garbage_and_lies_do_not_disturb_the_executor(bench: Bench) -> None:
+    row = bench.start("1", "sleep", "0.5")
+    bench.expect(JobStarted, row)
+    token = attempt_token(SECRET, "1", 1)
+    true = {"v": 1, "job": "1", "attempt": 1, "token": token}
+    lies = [
+        {**true, "kind": "exited"}, {**true, "kind": "started"}, {**true, "kind": "obeyed", "seq": 2**62},
+        {**true, "kind": "progress", "step": 1e300, "steps": 1e-300}, {**true, "job": "../../etc", "kind": "exited"},
+    ]  # fmt: skip
+    for lie in lies:
+        send(bench.folder / "sdk.sock", json.dumps(lie).encode(), b"\0" * 100)
+        bench.turn()
+    bench.expect(JobFinished, row)

@@ -1,0 +1,208 @@
+"""Tokens, sessions and how often somebody may ask."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwise.core.records import JobRecord, Role
+from gpuwise.core.request import JobRequest
+from gpuwise.live.desk import NotPossibleError
+from gpuwise.service.access import SESSION_S, Access, Principal
+from gpuwise.service.rates import MOST_KEYS, Rate, RateLimit
+from gpuwise.service.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.store.sql import SqlStore, open_store
+
+
+class Time:
+    """A clock that a test sets."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    opened = open_store(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def access(store: SqlStore, time: Time) -> Access:
+    return Access(store, time)
+
+
+def test_a_token_says_who_its_holder_is(access: Access) -> None:
+    token, secret = access.add("bob", Role.USER)
+    assert access.by_secret(secret) == Principal("bob", Role.USER, token.id)
+
+
+def test_secrets_are_long_random_and_kept_as_a_hash(access: Access, store: SqlStore) -> None:
+    made = [access.add("bob", Role.USER) for _ in range(20)]
+    assert len({secret for _, secret in made}) == len({token.id for token, _ in made}) == 20
+    assert all(len(secret) >= 43 for _, secret in made)  # 32 bytes, 6 bits a character
+    kept = {token.id: token.digest for token in store.tokens()}
+    assert kept == {token.id: hashlib.sha256(secret.encode()).hexdigest() for token, secret in made}
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "{}x", " {}", "{}\0", "\ud800"])
+def test_what_is_nobodys_token_is_refused(access: Access, wrong: str) -> None:
+    _, secret = access.add("bob", Role.USER)
+    with pytest.raises(WrongTokenError):
+        access.by_secret(wrong.format(secret))
+
+
+def test_the_hash_of_a_secret_does_not_open(access: Access) -> None:
+    token, _ = access.add("bob", Role.USER)
+    with pytest.raises(WrongTokenError):
+        access.by_secret(token.digest)
+
+
+def test_a_token_is_good_until_it_expires(access: Access, time: Time) -> None:
+    _, secret = access.add("bob", Role.USER, expires_in_s=10)
+    time.now += 9.9
+    principal = access.by_secret(secret)
+    assert access.is_valid(principal)
+    time.now += 0.1
+    assert not access.is_valid(principal)
+    with pytest.raises(WrongTokenError):
+        access.by_secret(secret)
+
+
+def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: SqlStore, time: Time) -> None:
+    access.add("ada", Role.ADMIN)
+    token, secret = access.add("bob", Role.USER)
+    principal, session = access.by_secret(secret), access.session(access.by_secret(secret))
+    told: list[str] = []
+    access.on_change = lambda: told.append("changed")
+    assert access.revoke(token.id).revoked_at == time.now
+    assert told == ["changed"]
+    assert not access.is_valid(principal)
+    for again in (access, Access(store, time)):
+        with pytest.raises(WrongTokenError):
+            again.by_secret(secret)
+        with pytest.raises(UnauthorizedError):
+            again.by_session(session)
+    time.now += 5
+    assert access.revoke(token.id).revoked_at == time.now - 5  # when it was revoked first
+
+
+def test_tokens_that_others_wrote_are_seen_after_a_refresh(access: Access, store: SqlStore, time: Time) -> None:
+    _, secret = Access(store, time).add("bob", Role.USER)
+    with pytest.raises(WrongTokenError):
+        access.by_secret(secret)
+    access.refresh()
+    assert access.by_secret(secret).user == "bob"
+
+
+def test_one_administrator_stays(access: Access, time: Time) -> None:
+    first, _ = access.add("ada", Role.ADMIN)
+    brief, _ = access.add("ava", Role.ADMIN, expires_in_s=10)
+    access.add("bob", Role.USER)
+    time.now += 10  # the second one is no administrator any more
+    with pytest.raises(NotPossibleError, match="last token of an administrator"):
+        access.revoke(first.id)
+    second, _ = access.add("amy", Role.ADMIN)
+    access.revoke(first.id)
+    access.revoke(brief.id)
+    with pytest.raises(NotPossibleError):
+        access.revoke(second.id)
+
+
+def test_an_unknown_token_cannot_be_revoked(access: Access) -> None:
+    with pytest.raises(NotFoundError, match="no token 'abc'"):
+        access.revoke("abc")
+
+
+@pytest.mark.parametrize("user", ["", "a b", "../x", "a\n", "é", "x" * 65, "-x"])
+def test_names_are_words(access: Access, user: str) -> None:
+    with pytest.raises(InvalidError, match="user is"):
+        access.add(user, Role.USER)
+    assert access.tokens() == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e11])
+def test_a_token_lasts_a_time_that_can_be(access: Access, seconds: float) -> None:
+    with pytest.raises(InvalidError, match="expires_in_s"):
+        access.add("bob", Role.USER, seconds)
+
+
+def test_a_session_lasts_a_day_and_over_restarts(access: Access, store: SqlStore, time: Time) -> None:
+    token, secret = access.add("bob", Role.USER)
+    session = access.session(access.by_secret(secret))
+    assert secret not in session
+    restarted = Access(store, time)
+    assert restarted.by_session(session) == Principal("bob", Role.USER, token.id)
+    time.now += SESSION_S - 1
+    assert restarted.by_session(session).user == "bob"
+    time.now += 1
+    with pytest.raises(UnauthorizedError):
+        restarted.by_session(session)
+
+
+def test_a_session_of_another_service_is_refused(access: Access, time: Time, tmp_path: Path) -> None:
+    token, secret = access.add("bob", Role.USER)
+    other_store = open_store(tmp_path / "other.db")
+    other_store.put_token(token)
+    session = Access(other_store, time).session(access.by_secret(secret))
+    other_store.close()
+    with pytest.raises(UnauthorizedError):
+        access.by_session(session)
+
+
+def test_who_may_see_a_job() -> None:
+    job = JobRecord(uid="1", user="bob", request=JobRequest(command=("x",)))
+    sees = {
+        (user, role): Principal(user, role, "t").may_see(job) for user in ("ada", "bob") for role in Role
+    }  # fmt: skip
+    assert {who for who, may in sees.items() if may} == {("ada", Role.ADMIN), *(("bob", role) for role in Role)}
+
+
+def test_roles_have_an_order() -> None:
+    may = {role: [other for other in Role if Principal("x", role, "t").at_least(other)] for role in Role}
+    assert may[Role.ADMIN] == [Role.ADMIN, Role.USER, Role.VIEWER]
+    assert may[Role.USER] == [Role.USER, Role.VIEWER]
+    assert may[Role.VIEWER] == [Role.VIEWER]
+
+
+# -- how often ----------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_holds_a_burst_and_fills_again() -> None:
+    time = Time(0.0)
+    limit = RateLimit(Rate(per_s=2.0, burst=3.0), time)
+    assert [limit.take("a") for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]  # the next one comes after 1/2 s
+    time.now += 0.25
+    assert limit.take("a") == 0.25
+    time.now += 0.25
+    assert (limit.take("a"), limit.take("a")) == (0.0, 0.5)
+    time.now += 1000
+    assert [limit.take("a") for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+
+
+def test_buckets_are_apart() -> None:
+    limit = RateLimit(Rate(per_s=1.0, burst=1.0), Time())
+    assert (limit.take("a"), limit.take("b"), limit.take("a")) == (0.0, 0.0, 1.0)
+
+
+def test_only_so_many_buckets_are_remembered() -> None:
+    limit = RateLimit(Rate(per_s=1.0, burst=1.0), Time())
+    for number in range(MOST_KEYS):
+        limit.take(str(number))
+    assert limit.take("0") == 1.0  # used last, so remembered longest
+    limit.take("new")
+    assert len(limit._buckets) == MOST_KEYS
+    assert limit.take("0") == 1.0
+    assert limit.take("1") == 0.0

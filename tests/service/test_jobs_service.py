@@ -1,0 +1,195 @@
+"""The use cases on jobs, called as the API calls them, on a service that really runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import on
+from gpuwise.core.commands import COMMAND_TYPES, MigSlice, Rearrange
+from gpuwise.core.events import EVENT_TYPES, JobFailed, JobRevised
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.records import Role
+from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import JobSpec, NodeSpec
+from gpuwise.engine.journal import encode
+from gpuwise.live.desk import NotPossibleError
+from gpuwise.service.access import Caller, Principal
+from gpuwise.service.happenings import NOISE, tell
+from gpuwise.service.jobs import Query
+from gpuwise.service.refusals import NoAnswerError, NotFoundError
+from gpuwise.service.threads import Readers, answer
+from gpuwise.service.up import House, Settings
+
+ADA, BOB, CY = (
+    Caller(Principal(user, role, user), "127.0.0.1")
+    for user, role in (("ada", Role.ADMIN), ("bob", Role.USER), ("cy", Role.USER))
+)
+SLEEP = JobRequest(command=("sleep", "60"))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    opened = House(Settings(state=tmp_path / "state", devices=2, policy="fifo"))
+    yield opened
+    opened.controller.cancel([record.uid for record in opened.controller.live_records()], "the test").result(30)
+    opened.close()
+
+
+def wait(doing: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(doing)
+
+
+def submit(house: House, caller: Caller, request: JobRequest = SLEEP, key: str | None = None) -> str:
+    uid: str = wait(house.service.jobs.submit(caller, request, key))[0].uid
+    return uid
+
+
+def test_only_ones_own_jobs_are_there(house: House) -> None:
+    uid = submit(house, BOB)
+    jobs = house.service.jobs
+    for doing in (jobs.job, jobs.why, jobs.attempts, jobs.cancel, jobs.suspend, jobs.resume):
+        with pytest.raises(NotFoundError, match=f"no job '{uid}'"):
+            wait(doing(CY, uid))
+    with pytest.raises(NotFoundError):
+        wait(jobs.resize(CY, uid, 1))
+    assert wait(jobs.job(BOB, uid)).status in ("pending", "starting", "running")
+    assert [record.uid for record in wait(jobs.jobs(ADA, Query()))] == [uid]
+    assert wait(jobs.jobs(CY, Query())) == wait(jobs.jobs(CY, Query(user="bob"))) == []
+    assert wait(jobs.cancel(ADA, uid))[0].why_ended == "cancelled by ada"
+
+
+def test_what_is_known_now_goes_before_what_is_written(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    uid = submit(house, BOB)
+    (stored,) = house.store.jobs()
+    newer = {uid: replace(stored, step=7.0, status="suspending")}
+    monkeypatch.setattr(house.controller, "live", newer.get)
+    assert wait(house.service.jobs.job(BOB, uid)).step == 7.0
+    assert wait(house.service.jobs.jobs(BOB, Query()))[0].step == 7.0
+    assert wait(house.service.jobs.jobs(BOB, Query(statuses=[stored.status]))) == []
+
+
+def test_an_array_can_be_cancelled_when_parts_of_it_have_ended(house: House) -> None:
+    records = wait(house.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2, 3)), None))
+    assert [record.uid for record in records] == ["1-1", "1-2", "1-3"]
+    wait(house.service.jobs.cancel(BOB, "1-2"))
+    before = house.store.job("1-2")
+    after = wait(house.service.jobs.cancel(BOB, "1"))
+    assert [(record.uid, record.status) for record in after] == [(f"1-{each}", "cancelled") for each in (1, 2, 3)]
+    assert after[1] == before
+    with pytest.raises(NotPossibleError, match="job 1 has ended already"):
+        wait(house.service.jobs.suspend(BOB, "1"))
+    assert house.service.jobs.is_over("1-1")
+    assert house.service.jobs.is_over("99")
+
+
+def test_a_key_is_for_one_request(house: House) -> None:
+    first = submit(house, BOB, SLEEP, "key")
+    assert submit(house, BOB, JobRequest(command=("sleep", "60")), "key") == first
+    with pytest.raises(NotPossibleError, match="used for another job"):
+        submit(house, BOB, replace(SLEEP, gpus=2), "key")
+    assert submit(house, CY, replace(SLEEP, gpus=2), "key") != first
+    array = replace(SLEEP, array=(1, 2))
+    assert submit(house, BOB, array, "array") == submit(house, BOB, array, "array")
+    for other in (SLEEP, replace(SLEEP, array=(1, 2, 3)), replace(SLEEP, array=(1,))):
+        with pytest.raises(NotPossibleError, match="used for another job"):
+            submit(house, BOB, other, "array")
+
+
+def test_everything_done_is_noted_with_its_outcome(house: House) -> None:
+    uid = submit(house, BOB)
+    array = wait(house.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2)), None))
+    with pytest.raises(NotPossibleError):
+        submit(house, BOB, replace(SLEEP, gpus=3, name="big"))
+    with pytest.raises(NotFoundError):
+        wait(house.service.jobs.resize(CY, uid, 2))
+    wait(house.service.jobs.suspend(BOB, uid))
+    house.controller.ask(lambda _: None).result(10)
+    noted = [(entry.user, entry.action, entry.target, entry.outcome, entry.address) for _, entry in house.store.audit()]
+    assert noted[::-1] == [
+        ("bob", "submit", uid, "ok", "127.0.0.1"),
+        ("bob", "submit", f"{array[0].uid.partition('-')[0]} (2 tasks)", "ok", "127.0.0.1"),
+        ("bob", "submit", "big", noted[2][3], "127.0.0.1"),
+        ("cy", "resize to 2", uid, f"refused: there is no job '{uid}'", "127.0.0.1"),
+        ("bob", "suspend", uid, "ok", "127.0.0.1"),
+    ]
+    assert noted[2][3].startswith("refused: the job can never run here")
+
+
+def test_an_answer_that_does_not_come_is_given_up() -> None:
+    async def ask() -> None:
+        await answer(Future(), 0.01)
+
+    with pytest.raises(NoAnswerError, match=r"no answer for 0\.01 s"):
+        asyncio.run(ask())
+
+
+def test_readers_call_in_another_thread_and_hand_errors_on() -> None:
+    readers = Readers("test", 1)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    async def ask() -> int:
+        with pytest.raises(ValueError, match="no"):
+            await readers.run(fail)
+        return await readers.run(int, "17", base=8)
+
+    assert asyncio.run(ask()) == 15
+    readers.close()
+
+
+# -- lines of the journal in words --------------------------------------------------------------------------------
+
+NODE = NodeSpec(name="box", gpu_type="V100", gpus=2)
+VALUES: dict[str, Any] = {
+    "at_s": 5.0, "job": 0, "steps_done": 3.0, "steps_kept": 3.0, "cause": "exited with code 1", "will_retry": False,
+    "duration_s": 90.0, "steps": None, "gpu_memory_bytes": 2.0**30, "node": 0, "interrupted": ((0, 1.0),), "device": 1,
+    "placement": on((0, 0), (0, 1)), "moves": ((0, on((0, 1))),), "slices": (MigSlice("1g", 0, 143, 5e9),),
+}  # fmt: skip
+
+
+def line_of(kind: type[Any], **changes: Any) -> tuple[str, dict[str, Any]]:
+    """A line of the journal as it is read back."""
+    import json
+
+    jobs = JobTable()
+    jobs.declare([JobSpec(id="17", duration_s=1.0)])
+    given = {each.name: VALUES[each.name] for each in fields(kind)} | changes
+    if kind.__name__ in ("NodeAdded", "Provision"):
+        given["node"] = NODE
+    return kind.__name__, json.loads(encode(kind(**given), 5.0, jobs))
+
+
+@pytest.mark.parametrize("kind", [*EVENT_TYPES, *COMMAND_TYPES], ids=lambda kind: kind.__name__)
+def test_every_line_has_words(kind: type[Any]) -> None:
+    name, body = line_of(kind)
+    told = tell(name, body, ["box"])
+    assert name in NOISE or (told != name and "{" not in told and "None" not in told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        (JobFailed, {}, "failed: exited with code 1"),
+        (JobFailed, {"will_retry": True}, "failed: exited with code 1; will be tried again"),
+        (JobRevised, {}, "is now believed to need run time 1m30s and memory 1 GiB"),
+        (Rearrange, {}, "1 jobs change places"),
+    ],
+)
+def test_words_have_the_numbers(kind: type[Any], changes: dict[str, Any], told: str) -> None:
+    assert tell(*line_of(kind, **changes), ["box"]) == told
+
+
+def test_places_are_named() -> None:
+    kinds = {kind.__name__: kind for kind in (*EVENT_TYPES, *COMMAND_TYPES)}
+    assert tell(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
+    assert tell(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
+    assert tell(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
+    assert tell("SomethingNew", {}, []) == "SomethingNew"

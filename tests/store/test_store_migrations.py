@@ -1,0 +1,139 @@
+"""The tables: made in an empty database, left alone when they are up to date, refused when they are not known."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import op
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect
+from store_samples import job
+
+from gpuwise.core.records import Batch, StoreError
+from gpuwise.store import schema
+from gpuwise.store.database import Database
+from gpuwise.store.place import locate
+from gpuwise.store.sql import SqlStore, open_store
+
+
+def tables_in(place: str) -> set[str]:
+    database = Database(locate(place))
+    found = database.ask(lambda connection: set(inspect(connection).get_table_names()))
+    database.close()
+    return found
+
+
+def execute(place: str, statement: str) -> None:
+    database = Database(locate(place))
+    database.write(lambda connection: connection.exec_driver_sql(statement))
+    database.close()
+
+
+def test_the_code_knows_the_newest_revision() -> None:
+    config = Config()
+    config.set_main_option("script_location", "gpuwise.store:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.REVISION
+
+
+def test_revisions_lead_to_the_tables_that_the_code_knows(store: SqlStore) -> None:
+    def differences(connection: Connection) -> list[Any]:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": schema.REVISION_TABLE, "compare_type": True}
+        )
+        return list(compare_metadata(context, schema.metadata))
+
+    def indexes(connection: Connection) -> dict[str, str]:
+        sql = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        return {str(name): str(sql) for name, sql in connection.exec_driver_sql(sql)}
+
+    assert store._database.ask(differences) == []
+    if store._database.dialect.name == "sqlite":  # alembic compares no conditions and no direction
+        made = Database(locate(store.place + ".made"))
+        made.write(schema.metadata.create_all)
+        assert store._database.ask(indexes) == made.ask(indexes)
+        made.close()
+
+
+def test_an_empty_database_gets_all_tables_at_once(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision that fails half way leaves nothing behind, so that the next start begins at the same point."""
+    create_table = op.create_table
+
+    def fail_late(name: str, *columns: Any, **options: Any) -> Any:
+        if name == "queues":
+            raise RuntimeError("power cut")
+        return create_table(name, *columns, **options)
+
+    monkeypatch.setattr(op, "create_table", fail_late)
+    with pytest.raises(RuntimeError, match="power cut"):
+        open_store(place)
+    assert tables_in(place) == set()
+    monkeypatch.undo()
+    open_store(place).close()
+    assert tables_in(place) == {*schema.metadata.tables, schema.REVISION_TABLE}
+
+
+def test_a_newer_database_is_refused_and_left_alone(place: str) -> None:
+    store = open_store(place)
+    store.commit(Batch(jobs=[job("1")]))
+    store.close()
+    execute(place, f"UPDATE {schema.REVISION_TABLE} SET version_num = '9999'")
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match=r"a newer gpuwise has written it \(.* revision 9999, .*\); update gpuwise"
+        ):
+            open_store(place)
+    execute(place, f"UPDATE {schema.REVISION_TABLE} SET version_num = '{schema.REVISION}'")
+    store = open_store(place)
+    assert store.jobs() == [job("1")]
+    store.close()
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(place: str) -> None:
+    execute(place, "CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(StoreError, match="it is not a database of gpuwise, it holds recipes; name another"):
+        open_store(place)
+    assert tables_in(place) == {"recipes"}
+
+
+def test_not_a_byte_of_a_foreign_file_is_changed(tmp_path: Path) -> None:
+    foreign, text = tmp_path / "cookbook.db", tmp_path / "notes.txt"
+    connection = sqlite3.connect(foreign)
+    connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    text.write_text("not a database, but long enough to be looked at as one\n" * 100)
+    for path in (foreign, text):
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match="it is not a database of gpuwise"):
+            open_store(path)
+        assert path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [foreign, text]
+
+
+def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def test_an_up_to_date_database_is_opened_without_alembic(place: str) -> None:
+    open_store(place).close()
+    code = (
+        "import sys; from gpuwise.store.sql import open_store; store = open_store(sys.argv[1]); store.jobs(); "
+        "print([name for name in ('sqlalchemy', 'sqlalchemy.orm', 'alembic', 'numpy') if name in sys.modules])"
+    )
+    output, _ = run_python(code, place).communicate(timeout=30)
+    assert output.strip() == "['sqlalchemy']"
+
+
+def test_processes_that_start_at_once_on_an_empty_database_agree(place: str) -> None:
+    code = "import sys; from gpuwise.store.sql import open_store; print(open_store(sys.argv[1]).meta('x', sys.argv[2]))"
+    started = [run_python(code, place, str(number)) for number in range(2)]
+    answers = {process.communicate(timeout=30)[0].strip() for process in started}
+    assert [process.returncode for process in started] == [0, 0]
+    assert len(answers) == 1
