@@ -81,6 +81,25 @@ def test_a_controller_that_starts_again_goes_on_where_the_other_was(store: Store
     assert [store.job(uid).ended_at for uid in uids] == [1010.0, 1030.0, 1035.0]
 
 
+def test_a_start_that_finds_nothing_to_do_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a controller that is killed at its first write, again and again, would never get to its second."""
+    bench = Bench(store)
+    (uid,) = bench.submit(request(10.0))
+    bench.controller.cancel([uid], "ada")
+    bench.settle()
+    bench.world.told.append(AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "cancelled", 143))
+    bench.world.wake()
+    bench.controller.turn()
+    assert [attempt.outcome for attempt in store.attempts(uid)] == ["cancelled"]
+    monkeypatch.setattr(store, "commit", lambda batch: pytest.fail(f"written: {batch}"))
+    again = Bench(store, world=bench.world)
+    bench.world.told.append(AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "cancelled", 143))  # told again after the start
+    for _ in range(3):
+        bench.world.wake()
+        again.controller.turn()
+    assert again.controller.trouble == ""
+
+
 def test_compacting_forgets_what_has_ended_and_changes_nothing_else(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

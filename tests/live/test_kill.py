@@ -16,7 +16,7 @@ from postgres import PostgresServer, running_postgres
 
 KILLED = -9
 LEAST_POINTS = 200
-WAYS = [(1, "after", "srtf"), (2, "before", "srtf"), (1, "after", "fifo")]
+WAYS = [(1, "after", "srtf"), (2, "before", "srtf"), (1, "after", "fifo"), (2, "before", "fifo")]
 points: dict[tuple[int, str, str], int] = {}
 """How often the controller was killed, in each of the ways."""
 

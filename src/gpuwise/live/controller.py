@@ -345,7 +345,10 @@ class Controller:
         return batch.lines
 
     def _new_lines(self, now_s: float) -> list[JournalLine]:
+        """The turn's journal. That the policy was asked and left all as it was is not worth a write."""
         jobs, records = self._desk.engine.state.jobs, self._desk.engine.journal.records
+        if all(isinstance(record, WokeUp) for record in records):
+            records.clear()
         lines = []
         for number, record in enumerate(records, start=self._sequence + 1):
             at_s = record.at_s if isinstance(record, Event) else now_s

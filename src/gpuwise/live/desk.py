@@ -265,7 +265,9 @@ class Desk:
     # -- what executors tell --------------------------------------------------------------------------------------
 
     def report(self, report: Report) -> None:
-        """Enters a report in the books."""
+        """Enters a report in the books, unless it is told again, after a crash, of a job that was closed before it."""
+        if isinstance(report, AttemptEnded) and report.uid not in self.books.live and self._is_known(report):
+            return
         self.books.report(report, self.engine.state)
         if isinstance(report, AttemptEnded):
             if report.uid in self.admission:
@@ -273,6 +275,10 @@ class Desk:
             self._paces.forget(report.uid)
         elif isinstance(report, Progress):
             self._paces.note(report)
+
+    def _is_known(self, report: AttemptEnded) -> bool:
+        known = self._store.attempts(report.uid)
+        return any(each.number == report.number and each.ended_at is not None for each in known)
 
     def take_in(self, now_s: float, events: Iterable[Event]) -> list[Event]:
         """What executors say happened, with what follows from it: retries, corrected estimates, dependents."""
