@@ -152,6 +152,24 @@ def test_a_parked_job_stays_parked_and_goes_on_later(bench: Bench) -> None:
     assert len(bench.reported(AttemptEnded, "1")) == 1
 
 
+def test_parked_jobs_that_change_places_both_go_on(bench: Bench) -> None:
+    """After a restart each is in the other's way until it is known to be parked."""
+    rows = [bench.start(str(device + 1), "sleep", "60", device=device) for device in (0, 1)]
+    for row in rows:
+        bench.expect(JobStarted, row)
+    bench.order(*(Suspend(row) for row in rows))
+    for row in rows:
+        bench.expect(JobSuspended, row)
+    elsewhere = [Resume(rows[0], on((0, 1))), Resume(rows[1], on((0, 0)))]
+    bench.engine.order(bench.clock.now_s(), elsewhere)  # written down, and then the controller dies
+    os.kill(bench.supervisor("2"), signal.SIGSTOP)
+    bench.new_executor()
+    bench.turn(0.5)  # the first is known to be parked, the second not yet
+    os.kill(bench.supervisor("2"), signal.SIGCONT)
+    for row in rows:
+        bench.expect(JobStarted, row)
+
+
 def test_a_job_that_was_going_on_and_ended_while_nobody_watched(bench: Bench) -> None:
     row = bench.start("1", "/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")
     bench.expect(JobStarted, row)

@@ -183,6 +183,8 @@ class LocalExecutor:
         if isinstance(message, Notice):
             if message.kind == "obeyed":
                 run.hear_obeyed(message.seq)
+                if run.actual() is Actual.PARKED:
+                    self._fleet.touch_waiting()  # whatever is wanted of it next, its devices are free now
             self._fleet.touch(run.uid)
         elif isinstance(message, Progressed):
             self._outbox.progressed(run, Wanted.of(self._outbox.state, run.uid), message)
