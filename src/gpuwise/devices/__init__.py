@@ -1,4 +1,4 @@
-"""What hardware is: GPU types with their figures and sources, and how those with MIG can be cut into slices."""
+"""What hardware is: GPU types with figures and sources, how those with MIG can be cut, and VM types with prices."""
 
 from gpuwise.devices.catalogue import GpuType, gpu_type, gpu_types
 from gpuwise.devices.mig import (
@@ -12,12 +12,14 @@ from gpuwise.devices.mig import (
     mig_profiles,
     partitions,
 )
+from gpuwise.devices.vms import VmType, vm_type, vm_types
 
 __all__ = [
     "GpuType",
     "Instance",
     "Layout",
     "MigProfile",
+    "VmType",
     "best_start",
     "free_starts",
     "gpu_type",
@@ -26,4 +28,6 @@ __all__ = [
     "mig_profile",
     "mig_profiles",
     "partitions",
+    "vm_type",
+    "vm_types",
 ]

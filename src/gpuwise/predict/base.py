@@ -1,0 +1,168 @@
+"""What every predictor is: parameters in the constructor, `fit`, `predict`, an interval, and a sense of its limits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuwise.core.errors import GpuwiseError
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+COVERAGE = 0.9
+"""How often an interval shall hold what is measured, unless told otherwise."""
+
+
+class Columns(Protocol):
+    """Anything with named columns of one length: a dict of arrays, a polars or a pandas frame."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """A column."""
+        ...
+
+
+class PredictionError(GpuwiseError):
+    """A prediction that cannot be made, or data that a predictor cannot be fitted to."""
+
+
+class NotFittedError(PredictionError):
+    """A predictor that is asked before it was fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Predictions for some rows: the value, the interval around it, and whether the row is like the data of the fit."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    in_domain: Bools
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+class Predictor:
+    """The contract, as scikit-learn's estimators have it, without needing scikit-learn.
+
+    A subclass stores its constructor's parameters as they are, learns attributes that end in ``_`` in `fit`, and can be
+    written as a JSON document and read back: what is shipped is data, never a pickle.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of the constructor."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes parameters."""
+        for name, value in params.items():
+            if name not in _parameters(type(self)):
+                raise PredictionError(f"{type(self).__name__} has no parameter {name!r}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({given})"
+
+    def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Learns from rows and what was measured for each."""
+        raise NotImplementedError
+
+    def predict(self, X: Columns) -> Floats:  # noqa: N803
+        """A value for each row."""
+        return self.estimate(X).value
+
+    def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
+        """A value for each row, with the interval that holds the measurement with probability ``coverage``."""
+        raise NotImplementedError
+
+    def to_document(self) -> dict[str, Any]:
+        """Parameters and learned attributes as JSON can carry them."""
+        return {"params": self.get_params(), "learned": {name: pack(value) for name, value in learned(self).items()}}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Undoes `to_document`."""
+        predictor = cls(**document["params"])
+        for name, value in document["learned"].items():
+            setattr(predictor, name, unpack(value))
+        return predictor
+
+    def _check_fitted(self) -> None:
+        if not learned(self):
+            raise NotFittedError(f"{type(self).__name__} has not been fitted; call fit(X, y) first")
+
+
+def _parameters(kind: type) -> list[str]:
+    return [name for name in inspect.signature(kind.__init__).parameters if name != "self"]
+
+
+def learned(predictor: Predictor) -> dict[str, Any]:
+    """The attributes that `fit` has set."""
+    return {name: value for name, value in vars(predictor).items() if name.endswith("_") and not name.startswith("_")}
+
+
+def floats(X: Columns, name: str) -> Floats:  # noqa: N803
+    """A column as numbers."""
+    try:
+        return np.asarray(X[name], dtype=np.float64)
+    except (KeyError, ValueError, TypeError) as error:
+        raise PredictionError(f"column {name!r} is needed, with numbers in it ({error})") from error
+
+
+def strings(X: Columns, name: str) -> list[str]:  # noqa: N803
+    """A column as text."""
+    try:
+        return [str(value) for value in X[name]]
+    except KeyError as error:
+        raise PredictionError(f"column {name!r} is needed") from error
+
+
+def rows_where(X: Mapping[str, Sequence[Any]], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
+    """The rows of a dict of columns for which ``mask`` holds; also takes row numbers."""
+    return {name: np.asarray(column)[mask] for name, column in X.items()}
+
+
+PACKED: dict[str, Any] = {}
+"""Kinds of objects that documents may hold beside numbers, text, lists and dicts, by the name they are written with."""
+
+
+def packable(kind: type) -> type:
+    """Lets documents hold objects of a class that has `to_document` and `from_document`."""
+    PACKED[kind.__name__] = kind
+    return kind
+
+
+def pack(value: Any) -> Any:
+    """A learned attribute as JSON can carry it."""
+    if type(value).__name__ in PACKED:
+        return {"__kind__": type(value).__name__, "document": value.to_document()}
+    if isinstance(value, np.ndarray):
+        kind = value.dtype.kind
+        return {"__array__": value.tolist(), "dtype": "str" if kind in "UO" else value.dtype.name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): pack(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [pack(each) for each in value]
+    return value
+
+
+def unpack(value: Any) -> Any:
+    """Undoes `pack`; tuples come back as lists."""
+    if isinstance(value, dict):
+        if "__array__" in value:
+            return np.asarray(value["__array__"], dtype=value["dtype"])
+        if "__kind__" in value:
+            return PACKED[value["__kind__"]].from_document(value["document"])
+        return {name: unpack(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [unpack(each) for each in value]
+    return value
