@@ -313,6 +313,18 @@ def test_run_times_come_from_earlier_runs_of_the_same_command(store: Store) -> N
     assert bench.controller.live(known).duration_source == "history"
 
 
+def test_a_predicted_run_time_counts_until_the_job_has_run(store: Store) -> None:
+    bench = Bench(store)
+    predicted = JobRequest(command=("train",), predicted_s=50.0)
+    (first,) = bench.submit(predicted)
+    assert (store.job(first).duration_s, store.job(first).duration_source) == (50.0, "predicted")
+    bench.settle()
+    (second,) = bench.submit(replace(predicted, predicted_s=70.0))
+    assert (store.job(second).duration_s, store.job(second).duration_source) == (50.0, "history")
+    (third,) = bench.submit(replace(predicted, duration_s=20.0))
+    assert (store.job(third).duration_s, store.job(third).duration_source) == (20.0, "declared")
+
+
 def test_a_run_time_that_turns_out_wrong_is_revised(store: Store) -> None:
     bench = Bench(store)
     (uid,) = bench.submit(request(1000.0))

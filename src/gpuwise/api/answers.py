@@ -45,7 +45,7 @@ class Job(BaseModel):
     held: str = Field(description="Why it may not be placed now: user, dependency, quota or share; empty is not held.")
     placement: str = Field(description="Where it is; empty while it holds nothing.", examples=["box:0,1"])
     duration_s: float = Field(description="What is believed of its run time.")
-    duration_source: str = Field(description="declared, history, observed or default.")
+    duration_source: str = Field(description="declared, history, predicted, observed or default.")
     gpu_memory_bytes: float
     step: float | None
     steps: float | None

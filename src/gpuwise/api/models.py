@@ -84,6 +84,9 @@ class JobBody(Body):
     cpus: float = Field(0.0, ge=0, le=1e6, description="CPU cores of the whole job.")
     memory_bytes: Bytes = Field(0.0, description="Memory of the node, of the whole job.")
     duration_s: Seconds | None = Field(None, description="Run time its user expects; null is taken from earlier runs.")
+    predicted_s: Seconds | None = Field(
+        None, description="Run time that a predictor gives; used if none is declared and it never ran before."
+    )
     steps: float | None = Field(None, gt=0, le=MOST_STEPS, description="Training steps in all.")
     gpu_util_frac: float | None = Field(None, ge=0, le=1, description="Expected use of its GPUs when it is alone.")
     priority: int = Field(0, ge=-(10**6), le=10**6, description="Higher comes first, within what the policy allows.")

@@ -52,7 +52,10 @@ class JobRequest:
     cpus: float = 0.0
     memory_bytes: float = 0.0
     duration_s: float | None = None
-    """Forecast run time; None is taken from earlier runs of the same job, else `UNKNOWN_DURATION_S`."""
+    """Declared run time; None is taken from earlier runs of the same job, else ``predicted_s``, else
+    `UNKNOWN_DURATION_S`."""
+    predicted_s: float | None = None
+    """Run time that a predictor gives, where nothing better is known: neither declared nor measured before."""
     steps: float | None = None
     gpu_util_frac: float = math.nan
     priority: int = 0
@@ -92,6 +95,8 @@ class JobRequest:
         _require("grace_s", 0 <= self.grace_s <= 3600, self.grace_s, "0 to 3600 s")
         limit = self.time_limit_s
         _require("time_limit_s", limit is None or 0 < limit < math.inf, limit, "above 0 s")
+        foreseen = self.predicted_s
+        _require("predicted_s", foreseen is None or 0 < foreseen < math.inf, foreseen, "above 0 s")
         _require("priority", abs(self.priority) <= 10**6, self.priority, "between -1000000 and 1000000")
         _require("gpus", self.gpus <= 4096, self.gpus, "at most 4096")
         self.spec("job", submit_s=0.0, duration_s=1.0)

@@ -134,12 +134,14 @@ class Desk:
         )  # fmt: skip
 
     def forecast(self, request: JobRequest, user: str) -> tuple[float, str]:
-        """Believed run time and where it comes from: declared, the median of earlier runs, or a default."""
+        """Believed run time and where it comes from: declared, the median of earlier runs, predicted, or a default."""
         if request.duration_s is not None:
             return request.duration_s, "declared"
         earlier = [seconds for seconds, _ in self._store.run_times(request, user) if seconds > 0]
         if earlier:
             return median(earlier), "history"
+        if request.predicted_s is not None:
+            return request.predicted_s, "predicted"
         return UNKNOWN_DURATION_S, "default"
 
     def _check_fits(self, request: JobRequest) -> None:

@@ -42,7 +42,7 @@ class DryRun:
 
     duration_s: float
     duration_source: str
-    """declared, history or default."""
+    """declared, history, predicted or default."""
     placement: str
     """Where it would start; empty if that was not reached."""
     estimate: Estimate

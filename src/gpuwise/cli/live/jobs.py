@@ -21,6 +21,7 @@ PAGE = 1000
 SOURCES = {
     "declared": "as declared",
     "history": "from earlier runs",
+    "predicted": "predicted from its model",
     "observed": "from its steps so far",
     "default": "a guess: it has never run here",
 }

@@ -17,7 +17,8 @@ const actions = (job, status) => {
 };
 
 const SOURCES = {
-  declared: "as its user says", history: "from earlier runs", observed: "from its steps so far", default: "a guess",
+  declared: "as its user says", history: "from earlier runs", predicted: "predicted from its model",
+  observed: "from its steps so far", default: "a guess",
 };
 
 const after = (job) => job.after.map((id, i) => [i > 0 && ", ", h("a", { href: jobHref(id) }, id)]);
