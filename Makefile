@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
+# Without their dependencies: they would replace PyTorch by a build for CUDA, and tests need their Python part only.
+MODEL_LIBRARIES := torchvision timm
+
 TRACE ?= gen:gavel?jobs=1000&rate=1.6&seed=7
 CLUSTER ?= 8x8:V100
 POLICY ?= fifo,fifo-backfill,sjf,srtf,las
@@ -57,4 +60,5 @@ $(INSTALLED): pyproject.toml
 $(INSTALLED_DEV): pyproject.toml
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_LIBRARIES)
 	@touch $(INSTALLED) $@

@@ -36,9 +36,9 @@ def _root(
 
 def main() -> None:
     """Runs the command line; what a user can mend is told in one line, with exit code 2."""
-    from gpuwise.cli import catalogue, live, reproduce, simulate, traces, up
+    from gpuwise.cli import catalogue, live, predict, predictors, reproduce, simulate, traces, up
 
-    for module in (simulate, traces, catalogue, reproduce, up, live):
+    for module in (predict, predictors, simulate, traces, catalogue, reproduce, up, live):
         module.register(app)
     try:
         app()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -124,7 +124,7 @@ def strings(X: Columns, name: str) -> list[str]:  # noqa: N803
         raise PredictionError(f"column {name!r} is needed") from error
 
 
-def rows_where(X: Mapping[str, Sequence[Any]], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
+def rows_where(X: Mapping[str, Any], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
     """The rows of a dict of columns for which ``mask`` holds; also takes row numbers."""
     return {name: np.asarray(column)[mask] for name, column in X.items()}
 

@@ -31,6 +31,15 @@ class Draft:
         """What the job is called; may be empty."""
         return str(self.said.get("name", ""))
 
+    @property
+    def training(self) -> dict[str, Any]:
+        """What was said of the model that the job trains, for the forecast; empty if nothing was."""
+        said = {key: value for key, value in self.said.items() if not FIELDS[key].target}
+        if said and "model" not in said:
+            key = next(iter(said))
+            raise GpuwiseError(f"{self.labels.get(key, key)} is for a forecast; say which model it is of, too")
+        return said
+
     def with_options(self, options: Mapping[str, object]) -> Draft:
         """The same job with what was said by options, which count more than the file."""
         labels = {key: "--" + key.replace("_", "-") for key in options}
@@ -43,7 +52,7 @@ class Draft:
         """What the server is sent; refuses what the server would refuse."""
         if "command" not in self.said:
             raise GpuwiseError(self._located('no command; give it as in: command = ["python", "train.py"]'))
-        values = {FIELDS[key].target: value for key, value in self.said.items()}
+        values = {FIELDS[key].target: value for key, value in self.said.items() if FIELDS[key].target}
         if isinstance(values.get("gpus"), tuple):
             values["min_gpus"], values["max_gpus"] = values["gpus"]
             values["gpus"] = values["min_gpus"]

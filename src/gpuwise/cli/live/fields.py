@@ -22,7 +22,7 @@ class Field:
     """One thing that can be said of a job."""
 
     target: str
-    """What the server calls it."""
+    """What the server calls it; empty for what only the forecast needs, which is made here."""
     parse: Callable[[Any], Any]
     """From a file's or option's value to the server's; raises ValueError or GpuwiseError if it cannot."""
     expected: str
@@ -166,6 +166,12 @@ FIELDS: Mapping[str, Field] = {
     "memory": Field("memory_bytes", _bytes, "memory of the whole job, such as 16GiB"),
     "duration": Field("duration_s", _seconds, "a time such as 90, 30m, 2h or 1d"),
     "steps": Field("steps", _number, "a number of training steps such as 10000"),
+    "model": Field("", _text, "a model such as torchvision:resnet50 or train.py:build"),
+    "batch": Field("", _whole, "a number of samples such as 64"),
+    "precision": Field("", _text, "fp32, tf32, fp16 or bf16"),
+    "optimizer": Field("", _text, "sgd, momentum or adam"),
+    "image": Field("", _whole, "pixels such as 224"),
+    "sequence": Field("", _whole, "tokens such as 512"),
     "priority": Field("priority", _whole, "a whole number such as 10"),
     "deadline": Field("deadline_s", _deadline, "a moment such as 2030-01-31T18:00, or a time from now such as +6h"),
     "retries": Field("retries", _whole, "a whole number such as 3"),
@@ -177,5 +183,5 @@ FIELDS: Mapping[str, Field] = {
 }
 """By the name that files use; options have the same with hyphens."""
 
-KEY_OF = {field.target: key for key, field in FIELDS.items()} | {"min_gpus": "gpus", "max_gpus": "gpus"}
+KEY_OF = {field.target: key for key, field in FIELDS.items() if field.target} | {"min_gpus": "gpus", "max_gpus": "gpus"}
 """From what the server calls it to what files call it."""

@@ -9,6 +9,7 @@ from uuid import uuid4
 from gpuwise.cli.live.client import Client
 from gpuwise.cli.live.draft import Draft
 from gpuwise.cli.live.errors import LiveError
+from gpuwise.cli.live.foresee import foreseen
 from gpuwise.cli.live.jobs import Job, array_of, believed, called
 from gpuwise.cli.live.logs import follow_log
 from gpuwise.cli.live.tables import Row, is_for_people, listing, print_facts
@@ -28,6 +29,8 @@ class Submission:
         self._reconnect = reconnect
         self._client = reconnect()
         self._output = output
+        for body, draft in zip(self._bodies, drafts, strict=True):
+            body |= foreseen(body, draft.training, self._client)
 
     def send(self) -> list[str]:
         """Submits the jobs and tells their ids; an array has one."""

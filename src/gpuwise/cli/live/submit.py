@@ -67,6 +67,14 @@ def submit_command(
         str | None, typer.Option(metavar="TIME", help="How long it will run, such as 2h; else from earlier runs.")
     ] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Training steps in all.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="What it trains, for a forecast; as for gpuwise predict.")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="N", help="Samples in a step on each GPU.")] = None,
+    precision: Annotated[str | None, typer.Option(metavar="KIND", help="fp32, tf32, fp16 or bf16.")] = None,
+    optimizer: Annotated[str | None, typer.Option(metavar="KIND", help="sgd, momentum or adam.")] = None,
+    image: Annotated[str | None, typer.Option(metavar="PIXELS", help="Height and width of images.")] = None,
+    sequence: Annotated[str | None, typer.Option(metavar="TOKENS", help="Length of sequences.")] = None,
     priority: Annotated[
         str | None, typer.Option(metavar="N", help="Higher goes first, where the policy looks at it.")
     ] = None,
@@ -112,8 +120,9 @@ def submit_command(
     said = {
         "name": name, "queue": queue, "gpus": gpus, "gpu_frac": gpu_frac, "gpu_memory": gpu_memory,
         "gpu_type": gpu_type, "sharing": sharing, "cpus": cpus, "memory": memory, "duration": duration,
-        "steps": steps, "priority": priority, "deadline": deadline, "retries": retries, "after": after,
-        "array": array, "workdir": workdir, "env": _environment(env), "processes": processes,
+        "steps": steps, "model": model, "batch": batch, "precision": precision, "optimizer": optimizer,
+        "image": image, "sequence": sequence, "priority": priority, "deadline": deadline, "retries": retries,
+        "after": after, "array": array, "workdir": workdir, "env": _environment(env), "processes": processes,
         "time_limit": time_limit, "grace": grace,
     }  # fmt: skip
     drafts = drafts_of(words, {key: value for key, value in said.items() if value is not None})

@@ -1,0 +1,65 @@
+"""What a job's model is predicted to need, worked out on the user's side: tracing a model runs its code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuwise.core.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from gpuwise.cli.live.client import Client
+    from gpuwise.service.forecast import Row
+
+
+def foreseen(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    """What is added to a job's body: run time, memory and utilization as predicted, where nothing was declared.
+
+    Of several GPU types that it may get, the one on which it takes longest counts.
+    """
+    if not training:
+        return {}
+    row = _longest(body, training, client)
+    if row is None:
+        return {}
+    made: dict[str, Any] = {}
+    if "steps" in body:
+        made["predicted_s"] = row.step_time_s.value * body["steps"]
+    if "gpu_memory_bytes" not in body:  # what is foreseen is no reason to refuse a job: it may have the whole GPU
+        made["gpu_memory_bytes"] = min(row.memory_bytes.value, row.capacity_bytes)
+    if "gpu_util_frac" not in body:
+        made["gpu_util_frac"] = row.gpu_util_pct.value / 100.0
+    _tell(row)
+    return made
+
+
+def _longest(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> Row | None:
+    from gpuwise.service.predict import predict
+
+    types = _types(body, client)
+    if not types:
+        return None
+    told = {"batch": 32} | {key: value for key, value in training.items() if key != "model"}
+    return max(predict(training["model"], gpus=types, **told), key=lambda row: row.step_time_s.value)
+
+
+def _types(body: Mapping[str, Any], client: Client) -> list[str]:
+    """The GPU types on which the job may run and of which the speed is known."""
+    from gpuwise.devices import gpu_type
+
+    there = dict.fromkeys(node["gpu_type"] for node in client.get("nodes")["nodes"])
+    wanted = [name for name in there if not body.get("gpu_types") or name in body["gpu_types"]]
+    known = []
+    for name in wanted:
+        try:
+            known.append(gpu_type(name).name)
+        except UnknownNameError:
+            print(f"gpuwise: no forecast for {name}: its speed is not known", file=sys.stderr)
+    return known
+
+
+def _tell(row: Row) -> None:
+    shown = row.shown()
+    parts = ", ".join(f"{name} {shown[name]}" for name in ("step", "utilization", "memory"))
+    print(f"gpuwise: predicted on {row.gpu}: {parts} ({shown['source']})", file=sys.stderr)
