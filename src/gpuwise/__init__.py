@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
     from gpuwise.core.view import ClusterView, Draft
     from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.predict.conformance import check_predictor
+    from gpuwise.service.predict import predict
     from gpuwise.service.simulate import simulate
     from gpuwise.sim.conformance import check_policy
     from gpuwise.sim.result import SimulationResult
@@ -41,8 +43,10 @@ _HOME = {
     "Trace": "gpuwise.sim.traces",
     "Why": "gpuwise.core.commands",
     "check_policy": "gpuwise.sim.conformance",
+    "check_predictor": "gpuwise.predict.conformance",
     "gpu_type": "gpuwise.devices",
     "gpu_types": "gpuwise.devices",
+    "predict": "gpuwise.service.predict",
     "read_trace": "gpuwise.sim.traces",
     "simulate": "gpuwise.service.simulate",
     "write_trace": "gpuwise.sim.traces",
@@ -67,8 +71,10 @@ __all__ = [
     "Trace",
     "Why",
     "check_policy",
+    "check_predictor",
     "gpu_type",
     "gpu_types",
+    "predict",
     "read_trace",
     "simulate",
     "write_trace",

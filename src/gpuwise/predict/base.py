@@ -100,7 +100,7 @@ class Predictor:
 
 
 def _parameters(kind: type) -> list[str]:
-    return [name for name in inspect.signature(kind.__init__).parameters if name != "self"]
+    return list(inspect.signature(kind).parameters)
 
 
 def learned(predictor: Predictor) -> dict[str, Any]:

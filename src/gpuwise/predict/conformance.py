@@ -84,4 +84,6 @@ def _same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return bool(np.array_equal(np.asarray(one), np.asarray(other)))
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(*pair) for pair in zip(one, other, strict=True))
     return bool(one == other)

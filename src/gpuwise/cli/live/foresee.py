@@ -61,5 +61,5 @@ def _types(body: Mapping[str, Any], client: Client) -> list[str]:
 
 def _tell(row: Row) -> None:
     shown = row.shown()
-    parts = ", ".join(f"{name} {shown[name]}" for name in ("step", "utilization", "memory"))
+    parts = ", ".join(f"{name} {shown[name]}" for name in ("step ms", "utilization %", "memory GiB"))
     print(f"gpuwise: predicted on {row.gpu}: {parts} ({shown['source']})", file=sys.stderr)

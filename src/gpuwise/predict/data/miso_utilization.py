@@ -1,0 +1,61 @@
+"""MISO's utilization and memory of training jobs on a whole A100 (Li et al., SoCC'22; MIT licence)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.predict.data.architectures import MISO, architecture, memory_row, utilization_row
+from gpuwise.predict.data.tables import columns, read_rows
+
+MIB = 2.0**20
+GPU = "A100"
+OPTIMIZER_STATES = 2
+"""Adam, in nearly all of the training scripts."""
+
+
+def miso_memory(data: Path) -> dict[str, NDArray[Any]]:
+    """A row for each model and batch size, with the columns of `MemoryNeed` and ``peak_bytes`` as nvidia-smi saw it.
+
+    All are TensorFlow with a pool that grows. Models without a known architecture are left out.
+    """
+    made = []
+    for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
+        batch = float(row["batch_size"])
+        features = memory_row(architecture(row["model"], MISO), batch, OPTIMIZER_STATES)
+        if features is None:
+            continue
+        names = {"data": "miso", "architecture": f"miso_{row['model']}", "batch_size": batch, "gpu": GPU}
+        kept = {"framework": "tensorflow", "measure": "device", "peak_bytes": float(row["memory_mb"]) * MIB}
+        made.append(names | kept | features)
+    return columns(made)
+
+
+def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
+    """A row for each model and batch size, with the columns of `GpuUtilization` and ``util_pct`` as nvidia-smi saw it.
+
+    The median iteration on the whole GPU stands in for what a time model says of a step; where it was not measured,
+    it is not known. Memory bandwidth utilization and power, measured beside it, are not given.
+    """
+    times = read_rows(data / "miso" / "mig_iteration_time_summary.csv")
+    most = max(int(row["compute_slices"]) for row in times)
+    step_s = {
+        (row["model"], float(row["batch_size"])): float(row["median_iter_s"])
+        for row in times
+        if int(row["compute_slices"]) == most
+    }
+    made = []
+    for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
+        model, batch = row["model"], float(row["batch_size"])
+        work = utilization_row(architecture(model, MISO), batch, GPU)
+        if work is None:
+            continue
+        seconds = step_s.get((model, batch), np.nan)
+        share = min(work["busy_time_s"] / seconds, 1.0)
+        names = {"data": "miso", "testbed": "miso", "architecture": f"miso_{model}"}
+        kept = {"util_pct": float(row["sm_util_pct"]), "step_time_s": seconds, "busy_frac": share}
+        made.append({**names, **kept, **work})
+    return columns(made)

@@ -1,0 +1,53 @@
+"""Summaries of the networks that step times were measured of, so that fitting needs neither PyTorch nor timm.
+
+Each is the row of `gpuwise.predict.work.work`. They are ours: ``python -m gpuwise.predict.graphs.make`` traces the
+networks and writes the files again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuwise.predict.base import Bools, PredictionError
+
+Key = tuple[str, int, int]
+"""A model, the size of its images, and the batch."""
+
+
+def summaries(source: str) -> Mapping[Key, Mapping[str, float]]:
+    """All networks of a source: ``torchvision`` (FP32) or ``timm`` (mixed precision)."""
+    return _summaries(source)
+
+
+@cache
+def _summaries(source: str) -> dict[Key, dict[str, float]]:
+    path = Path(__file__).with_name(f"{source}.json")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PredictionError(
+            f"no summaries of {source}: {error}; run python -m gpuwise.predict.graphs.make"
+        ) from error
+    columns = document["columns"]
+    return {
+        (model, image, batch): dict(zip(columns, values, strict=True))
+        for model, image, batch, values in document["graphs"]
+    }
+
+
+def with_work(table: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Bools]:
+    """Measured steps with their networks' work, and which rows have one; the others are left out of the table."""
+    known = summaries(source)
+    keys = [(str(m), int(i), int(b)) for m, i, b in zip(table["model"], table["image"], table["batch"], strict=True)]
+    rows = [known.get(key) for key in keys]
+    found = np.asarray([row is not None for row in rows], dtype=np.bool_)
+    kept = [row for row in rows if row is not None]
+    names = sorted({name for row in kept for name in row})
+    work = {name: np.asarray([row.get(name, 0.0) for row in kept]) for name in names}
+    return {name: np.asarray(column)[found] for name, column in table.items()} | work, found

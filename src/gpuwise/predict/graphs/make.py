@@ -1,0 +1,66 @@
+"""Traces the networks of the step time data and writes their summaries: ``python -m gpuwise.predict.graphs.make``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
+from gpuwise.predict.data import timm_bench, torchvision_bench
+from gpuwise.predict.graphs import Key
+from gpuwise.predict.work import work
+
+
+def keys(data: Path, source: str) -> list[Key]:
+    """The networks of a source that have measured steps."""
+    table = torchvision_bench.steps(data) if source == "torchvision" else timm_bench.steps(data)
+    named = zip(table["model"], table["image"], table["batch"], strict=True)
+    return sorted({(str(model), int(image), int(batch)) for model, image, batch in named})
+
+
+def traced(source: str, key: Key) -> Graph:
+    """The graph as it was measured: FP32 and no fused attention in torchvision's case, mixed precision in timm's."""
+    os.environ["TIMM_FUSED_ATTN"] = "0"  # the measurements are older than PyTorch's fused attention
+    model, image, batch = key
+    precision = Precision.FP32 if source == "torchvision" else Precision.FP16
+    return graph_of(Ask(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
+
+
+def document(source: str, rows: Iterable[tuple[Key, dict[str, float]]]) -> str:
+    """The file: one line for each network."""
+    table = sorted(rows)
+    columns = sorted({name for _, row in table for name, value in row.items() if value})
+    lines = [
+        json.dumps([*key, [float(f"{row.get(name, 0.0):.6g}") for name in columns]]).replace(".0,", ",")
+        for key, row in table
+    ]
+    about = f"what a training step of {source}'s networks has to do, by gpuwise.predict.graphs.make"
+    head = json.dumps({"about": about, "columns": columns})[:-1]
+    return f'{head}, "graphs": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the summaries of one source."""
+    parser = argparse.ArgumentParser(prog="python -m gpuwise.predict.graphs.make", description=__doc__)
+    parser.add_argument("source", choices=("torchvision", "timm"))
+    parser.add_argument("--data", type=Path, required=True, help="the folder of all data sets")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    given = parser.parse_args(arguments)
+    rows = []
+    for key in keys(given.data, given.source):
+        try:
+            rows.append((key, work(traced(given.source, key))))
+        except GraphError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    (given.out / f"{given.source}.json").write_text(document(given.source, rows), encoding="utf-8")
+    print(f"{len(rows)} networks in {given.out / given.source}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

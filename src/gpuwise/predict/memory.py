@@ -1,0 +1,203 @@
+"""Memory: the most that a training job will take of a GPU, in parts that a user knows, and whether it will fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from statistics import NormalDist
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpuwise.predict.base import (
+    COVERAGE,
+    Columns,
+    Estimates,
+    Floats,
+    PredictionError,
+    Predictor,
+    floats,
+    rows_where,
+    strings,
+)
+from gpuwise.predict.conformal import Conformal, folds, log_ratio
+from gpuwise.predict.domain import Domain
+from gpuwise.predict.few import widened
+from gpuwise.predict.memory_parts import DEVICE, NAMES, NUMBERS, PRIOR, Table, grown, kinds, pooled, sizes, solve
+
+NORMAL = NormalDist()
+Way = tuple[float, float]
+"""How a framework's coefficients are learned: strength of the prior, growth of the FFT workspace with the batch."""
+
+
+class MemoryNeed(Predictor):
+    """Peak memory of a training job in bytes.
+
+    ``need = context(gpu) + a·P·(2 + states) + b·largest layer + c·saved activations + d·largest activation +
+    e·Winograd + f·FFT workspace``, with coefficients of each framework that are not negative and are drawn to what
+    physics says. How strongly, and how the FFT workspace grows with the batch, is chosen among ``strengths`` and
+    ``growths`` on architectures left out in turn. TensorFlow's pool grows by doubling: on the device it takes the next
+    power of two, and with convolutions at least the workspace that it lets cuDNN try.
+
+    What is given as value is not the middle but the ``quantile`` of what was measured for architectures left out, since
+    a job that needs more than was said fails, and one that needs less wastes a little; unless that would be off by more
+    than ``budget`` on average, then it is the middle.
+
+    Columns (see `memory_features`): ``framework`` (pytorch, tensorflow), ``gpu``, ``measure`` (device: what nvidia-smi
+    shows; allocator: what tensors take, without context and pool), ``batch_size``, ``parameter_bytes``,
+    ``optimizer_states`` (values kept for each parameter), ``largest_layer_bytes``, ``saved_bytes``, ``index_bytes``,
+    ``largest_write_bytes``, ``winograd_bytes``, ``fft_bytes``, ``convolutions``; for `fit` also ``architecture``.
+    """
+
+    def __init__(
+        self,
+        quantile: float = 0.85,
+        budget: float = 0.15,
+        strengths: Sequence[float] = (0.1, 1.0, 4.0),
+        growths: Sequence[float] = (0.0, 0.5, 1.0),
+    ) -> None:
+        self.quantile = quantile
+        self.budget = budget
+        self.strengths = strengths
+        self.growths = growths
+
+    def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
+        """Learns coefficients and contexts, and from architectures left out in turn how far off they are."""
+        measured = np.asarray(y, dtype=np.float64)
+        if not len(measured) or np.any(measured <= 0):
+            raise PredictionError("memory is learned from rows with more than 0 bytes; there are none or others")
+        rows = {name: np.asarray(X[name]) for name in (*NUMBERS, *NAMES, "architecture")}
+        of_kind = np.array(kinds(rows))
+        ways = {each: self._best_way(rows, measured, each) for each in sorted(set(rows["framework"].tolist()))}
+        residuals = log_ratio(measured, self._left_out(rows, measured, ways))
+        self._learn(rows, measured, ways)
+        self.residuals_ = {}
+        for kind in sorted(set(of_kind.tolist())):
+            seen = set(rows["architecture"][of_kind == kind].tolist())
+            self.residuals_[kind] = np.sort(widened(residuals[of_kind == kind], len(seen)))
+        self.domain_ = Domain.of(rows, ("parameter_bytes", "saved_bytes"), NAMES)
+        return self
+
+    def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
+        """Bytes for each row, with the interval."""
+        self._check_fitted()
+        raw, of_kind = self._need(X), np.array(kinds(X))
+        made = np.empty((3, len(raw)))
+        for kind in sorted(set(of_kind.tolist())):
+            of = of_kind == kind
+            margin = self._margin(kind)
+            there = Conformal(self._residuals_of(kind) - margin).around(raw[of] * np.exp(margin), coverage, of[of])
+            made[:, of] = there.value, there.low, there.high
+        inside = self.domain_.holds(X) & np.ones(len(raw), dtype=np.bool_)
+        return Estimates(made[0], made[1], made[2], inside)
+
+    def p_oom(self, X: Columns, capacity_bytes: ArrayLike) -> Floats:  # noqa: N803
+        """The probability that each row's job runs out of memory on a GPU, or a slice of one, with that capacity.
+
+        The residuals of architectures left out, each blurred by Silverman's rule so that few of them suffice.
+        """
+        self._check_fitted()
+        raw = self._need(X)
+        capacity = np.broadcast_to(np.asarray(capacity_bytes, dtype=np.float64), raw.shape)
+        if np.any(capacity <= 0):
+            raise PredictionError(f"a capacity of {capacity.min():g} bytes; it must be above 0")
+        room = np.log(capacity / raw)
+        return np.array([_share_above(self._residuals_of(kind), at) for kind, at in zip(kinds(X), room, strict=True)])
+
+    def breakdown(self, X: Columns) -> dict[str, Floats]:  # noqa: N803
+        """Bytes by part for each row: what the middle estimate is made of, before the margin against running out."""
+        self._check_fitted()
+        parts = self._weighted(X)
+        states = floats(X, "optimizer_states")
+        each = parts["states"] / (2.0 + states)
+        tensors = np.asarray(sum(parts.values()))
+        return {
+            "parameters": each,
+            "gradients": each,
+            "optimizer": each * states,
+            "activations": parts["saved"] + parts["largest_write"],
+            "workspace": parts["largest_layer"] + parts["winograd"] + parts["fft"],
+            "pool": grown(X, tensors) - tensors,
+            "context": self._contexts(X),
+        }
+
+    # -- what it is made of -------------------------------------------------------------------------------------------
+
+    def _need(self, X: Columns) -> Floats:  # noqa: N803
+        return np.asarray(grown(X, np.asarray(sum(self._weighted(X).values()))) + self._contexts(X))
+
+    def _weighted(self, X: Columns) -> dict[str, Floats]:  # noqa: N803
+        frameworks = strings(X, "framework")
+        parts = sizes(X, np.array([self.growths_.get(each, 0.0) for each in frameworks]))
+        weights = [self.coefficients_.get(each, PRIOR) for each in frameworks]
+        return {part: np.array([each[part] for each in weights]) * parts[part] for part in PRIOR}
+
+    def _contexts(self, X: Columns) -> Floats:  # noqa: N803
+        """What the driver and libraries take on each row's GPU."""
+        rows = zip(strings(X, "framework"), strings(X, "gpu"), strings(X, "measure"), strict=True)
+        return np.array([self._context(framework, gpu) * (measure == DEVICE) for framework, gpu, measure in rows])
+
+    def _context(self, framework: str, gpu: str) -> float:
+        """As this framework has it there, else as on the most costly GPU it is known on, else as any has it."""
+        own = self.contexts_.get(framework, {})
+        every = [each for table in self.contexts_.values() for each in table.values()]
+        return float(own[gpu]) if gpu in own else float(max(own.values() or every, default=0.0))
+
+    def _residuals_of(self, kind: str) -> Floats:
+        if kind in self.residuals_:
+            return np.asarray(self.residuals_[kind])
+        return np.sort(np.concatenate(list(self.residuals_.values())))
+
+    def _margin(self, kind: str) -> float:
+        """How far above the middle estimate the value is given, in log space."""
+        residuals = self._residuals_of(kind)
+        margin = float(np.quantile(residuals, self.quantile))
+        off = float(np.mean(np.abs(np.expm1(margin - residuals))))
+        return margin if off <= self.budget else float(np.median(residuals))
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def _best_way(self, rows: Table, y: Floats, framework: str) -> Way:
+        """The way with the smallest mean absolute log error on architectures left out."""
+        of = (rows["framework"] == framework) & ~pooled(rows)
+        ways = list(product(self.strengths, self.growths))
+        if len(set(rows["architecture"][of].tolist())) < 3:
+            return ways[len(ways) // 2]
+        own, measured = rows_where(dict(rows), of), y[of]
+        errors = [np.mean(np.abs(log_ratio(measured, self._left_out(own, measured, {framework: way})))) for way in ways]
+        return ways[int(np.argmin(errors))]
+
+    def _left_out(self, rows: Table, y: Floats, ways: dict[str, Way]) -> Floats:
+        """The need of each row, learned without its architecture."""
+        made = np.empty(len(y))
+        for out in folds(rows["architecture"], len(y)):
+            self._learn(rows_where(dict(rows), ~out), y[~out], ways)
+            made[out] = self._need(rows_where(dict(rows), out))
+        return made
+
+    def _learn(self, rows: Table, y: Floats, ways: dict[str, Way]) -> None:
+        self.coefficients_: dict[str, dict[str, float]] = {}
+        self.contexts_: dict[str, dict[str, float]] = {}
+        self.growths_ = {framework: growth for framework, (_, growth) in ways.items()}
+        for framework, way in ways.items():
+            of = rows["framework"] == framework
+            plain, held = of & ~pooled(rows), of & pooled(rows)
+            if plain.any():
+                found = solve(rows_where(dict(rows), plain), y[plain], *way)
+                self.coefficients_[framework], self.contexts_[framework] = found
+            if held.any():
+                self._learn_contexts(framework, rows_where(dict(rows), held), y[held])
+
+    def _learn_contexts(self, framework: str, rows: dict[str, Any], y: Floats) -> None:
+        """Of a pool that grows in steps: the middle of what was measured beside the pool."""
+        beside = y - grown(rows, np.asarray(sum(self._weighted(rows).values())))
+        for gpu in sorted(set(rows["gpu"].tolist())):
+            middle = float(np.median(beside[rows["gpu"] == gpu]))
+            self.contexts_.setdefault(framework, {})[gpu] = max(middle, 0.0)
+
+
+def _share_above(residuals: Floats, at: float) -> float:
+    spread = max(float(np.std(residuals)), 0.01)
+    width = 0.9 * spread * len(residuals) ** -0.2  # Silverman, Density Estimation, 1986, eq. 3.31
+    return float(np.mean([NORMAL.cdf(each) for each in (residuals - at) / width]))

@@ -1,0 +1,119 @@
+"""The shipped predictor of the steps until a run reaches its target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.predict.base import Estimates, Floats, rows_where
+from gpuwise.predict.convergence import LEAST_POINTS
+from gpuwise.predict.data import pollux, zeus
+from gpuwise.predict.data.tables import stacked
+from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.scores import Holdout, Target
+from gpuwise.predict.steps_to_target import StepsToTarget
+from gpuwise.predict.training_runs import ALONE, BESIDE, SAYS, Run, common_target
+
+Table = dict[str, NDArray[Any]]
+TARGETS = (Target("mape", 0.20, 0.10), Target("coverage", 0.85, 0.88))
+LEAST_EPOCHS = 4
+"""Runs that get there sooner have no half-way to speak of: they are known, but not asked about."""
+
+
+def runs(data: Path, name: str) -> Table:
+    """The runs of a data set that reach the target of their workload (`common_target`), with their total of epochs."""
+    rows = {"pollux": pollux.curves, "zeus": zeus.curves}[name](data)
+    target, total = np.zeros(len(rows["run"])), np.full(len(rows["run"]), np.nan)
+    for workload in np.unique(rows["workload"]):
+        mine = np.flatnonzero(rows["workload"] == workload)
+        goal = _goal([rows["values"][row] for row in mine], listed=name == "zeus")
+        for row in mine:
+            run = Run.of(str(workload), float(rows["batch"][row]), rows["steps"][row], rows["values"][row], goal)
+            target[row], total[row] = goal, float(run.reached(run.target))
+    made = {**rows, "data": np.full(len(total), name), "target": target, "total": total}
+    return rows_where(made, np.isfinite(total))
+
+
+def _goal(values: Sequence[Floats], listed: bool) -> float:
+    """The workload's target; where only some values are listed, the nearest of them that is no harder."""
+    goal = common_target(values)
+    if not listed:
+        return goal
+    levels = np.unique(np.concatenate(values))
+    rises = goal > np.median([each[0] for each in values])
+    return float(levels[levels <= goal + 1e-9].max() if rises else levels[levels >= goal - 1e-9].min())
+
+
+def fit(data: Path) -> StepsToTarget:
+    """From zeus."""
+    rows = runs(data, "zeus")
+    return StepsToTarget().fit(rows, rows["total"])
+
+
+def half_way(rows: Table) -> Table:
+    """What was known of each run at half of its steps to the target."""
+    seen = [steps <= total / 2.0 for steps, total in zip(rows["steps"], rows["total"], strict=True)]
+    cut = {name: np.empty(len(seen), dtype=object) for name in ("steps", "values")}
+    for row, known in enumerate(seen):
+        for name in cut:
+            cut[name][row] = rows[name][row][known]
+    return {**rows, **cut}
+
+
+def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tuple[Table, Estimates]:
+    """Each group of runs asked half-way, with the runs of all other groups known whole."""
+    whole = StepsToTarget(ways).fit(rows, rows["total"])
+    told = np.zeros((4, len(groups)))
+    for group in np.unique(groups):
+        mine = np.asarray(groups == group)
+        made = whole.without(np.flatnonzero(mine).tolist()).estimate(rows_where(half_way(rows), mine))
+        told[:, mine] = made.value, made.low, made.high, made.in_domain
+    long = rows["total"] >= LEAST_EPOCHS
+    if not set(ways) & set(BESIDE):
+        long &= np.array([len(steps) >= LEAST_POINTS for steps in half_way(rows)["steps"]])
+    value, low, high, inside = told[:, long]
+    return rows_where(rows, long), Estimates(value, low, high, inside.astype(np.bool_))
+
+
+def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, **more: Any) -> Holdout:
+    tables, parts = [], []
+    for source in ("pollux", "zeus"):
+        rows = runs(data, source)
+        pairs = zip(rows["workload"], rows["batch"], strict=True)
+        groups = rows["workload"] if by == "workload" else np.array([f"{work} {batch:g}" for work, batch in pairs])
+        table, told = asked(rows, groups, ways)
+        tables.append(table)
+        parts.append(told)
+    rows = stacked(tables)
+    names = ("value", "low", "high", "in_domain")
+    told = Estimates(*(np.concatenate([getattr(part, each) for part in parts]) for each in names))
+    labels, source_of = list(rows["run"]), list(rows["data"])
+    return Holdout(
+        name, "StepsToTarget", ("pollux", "zeus"), left_out, "epochs", rows["total"], told, labels, source_of, **more
+    )
+
+
+def holdouts(data: Path) -> Iterator[Holdout]:
+    """Runs asked half-way: with other batch sizes of the workload known, and alone."""
+    note = "error of the total; half-way, that of the remaining epochs is twice as large"
+    yield _holdout(
+        "convergence-half-way", data, "batch", SAYS,
+        "one batch size of a workload at a time: the second half of its runs", targets=TARGETS, note=note,
+    )  # fmt: skip
+    note += "; runs with at least three points by then"
+    yield _holdout(
+        "convergence-workload-unseen", data, "workload", ALONE, "one workload at a time: the second half", note=note
+    )
+    yield _holdout(
+        "convergence-published", data, "workload", ("hyperbola",), "one workload at a time: the second half",
+        note=note + "; Optimus' curve alone, at most four times what was done",
+    )  # fmt: skip
+
+
+RECIPES = (
+    Recipe("convergence", "epochs until a run reaches its target, asked while it runs", ("zeus",), fit, holdouts),
+)

@@ -1,0 +1,187 @@
+"""The shipped predictor of a job's time at other sizes than it has run at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.predict.backtests import largest
+from gpuwise.predict.base import Bools, Estimates, Floats, rows_where
+from gpuwise.predict.data import elasticflow, gavel, pollux, zeus
+from gpuwise.predict.data.tables import stacked
+from gpuwise.predict.endtoend import EndToEndTime
+from gpuwise.predict.history import HistoryTime
+from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.scores import Holdout, Target
+
+Table = dict[str, NDArray[Any]]
+COVERED = Target("coverage", 0.85, 0.88)
+BATCH = (Target("mape", 0.10, 0.05), COVERED)
+GPUS = (Target("mape", 0.12, 0.06), COVERED)
+DOUBLINGS = (1, 2, 3, 4)
+
+
+def gavel_times(data: Path) -> Table:
+    """Gavel's jobs, each GPU type a cluster of its own."""
+    rows = gavel.isolated(data)
+    return _table("gavel", rows_where(rows, np.isfinite(rows["batch"])))
+
+
+def zeus_times(data: Path) -> Table:
+    """Zeus' epochs. How many samples an epoch has is not recorded, so "iterations" are in units of that number."""
+    rows = zeus.epochs(data)
+    ones = np.ones(len(rows["batch"]))
+    sized = {**rows, "gpus": ones, "nodes": ones, "step_time_s": rows["epoch_time_s"] * rows["batch"]}
+    return _table("zeus", sized, 1.0 / rows["batch"])
+
+
+def pollux_times(data: Path) -> Table:
+    """Pollux' jobs on one cluster of T4 nodes."""
+    return _table("pollux", pollux.steps(data))
+
+
+def elasticflow_times(data: Path) -> Table:
+    """ElasticFlow's jobs, each GPU type a cluster of its own."""
+    return _table("elasticflow", elasticflow.steps(data))
+
+
+def _table(name: str, rows: Table, iterations: Floats | None = None) -> Table:
+    done = np.ones(len(rows["batch"])) if iterations is None else iterations
+    pairs = list(zip(rows["model"], rows["gpu"], strict=True))
+    return {
+        "data": np.full(len(pairs), name),
+        "model": np.asarray(rows["model"]),
+        "job": np.array([f"{name}/{model}/{gpu}" for model, gpu in pairs]),
+        "cluster": np.array([f"{name}/{gpu}" for _, gpu in pairs]),
+        **{column: np.asarray(rows[column], dtype=np.float64) for column in ("batch", "gpus", "nodes")},
+        "iterations": done,
+        "time_s": rows["step_time_s"] * done,
+    }
+
+
+def fit(data: Path) -> HistoryTime:
+    """From gavel, zeus and elasticflow."""
+    rows = stacked([read(data) for read in (gavel_times, zeus_times, elasticflow_times)])
+    return HistoryTime().fit(rows, rows["time_s"])
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows of some jobs that are kept for the fit, and those to predict."""
+
+    keep: Bools
+    out: Bools
+
+
+def split(rows: Table, axis: str, depth: int = 1, jobs: Bools | None = None) -> Split:
+    """The largest sizes of each job left out (above half, a quarter... of the largest), for jobs that allow it."""
+    keep, out = np.zeros(len(rows["job"]), dtype=np.bool_), np.zeros(len(rows["job"]), dtype=np.bool_)
+    sizes = np.stack([rows["batch"], rows["gpus"], rows["nodes"]], axis=1)
+    for job in np.unique(rows["job"] if jobs is None else rows["job"][jobs]):
+        mine = np.flatnonzero(rows["job"] == job)
+        large, small = largest(sizes[mine], axis, depth)
+        if large.any() and len(np.unique(sizes[mine][small], axis=0)) >= 2:
+            keep[mine[small]], out[mine[large]] = True, True
+    return Split(keep, out)
+
+
+def by_model(rows: Table, axis: str, depths: tuple[int, ...]) -> tuple[Estimates, NDArray[np.int64]]:
+    """One model at a time asked for sizes it has not reached, other models known whole; and which rows were asked."""
+    whole = HistoryTime().fit(rows, rows["time_s"])
+    parts: list[Estimates] = []
+    asked: list[NDArray[np.int64]] = []
+    for model in np.unique(rows["model"]):
+        mine = rows["model"] == model
+        others = whole.without(set(rows["job"][mine]), (axis,))
+        for depth in depths:
+            cut = split(rows, axis, depth, mine)
+            if cut.out.any():
+                known = others.without((), ())
+                known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
+                parts.append(known.estimate(rows_where(rows, cut.out)))
+                asked.append(np.flatnonzero(cut.out))
+    return _joined(parts), np.concatenate(asked)
+
+
+def all_at_once(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
+    """All models asked at once for sizes that none of them has reached."""
+    cut = split(rows, axis)
+    known = HistoryTime().fit(rows_where(rows, ~cut.out), rows["time_s"][~cut.out])
+    return known.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
+
+
+def as_published(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
+    """The stepwise linear regression, one for each job, asked for the largest sizes."""
+    cut = split(rows, axis)
+    kept = rows_where(rows, cut.keep)
+    model = EndToEndTime(by="job").fit(kept, kept["time_s"])
+    return model.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
+
+
+def _joined(parts: list[Estimates]) -> Estimates:
+    names = ("value", "low", "high", "in_domain")
+    return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _holdout(
+    name: str,
+    tables: list[Table],
+    ask: Callable[[Table], tuple[Estimates, NDArray[np.int64]]],
+    left_out: str,
+    targets: tuple[Target, ...] = (),
+    note: str = "",
+) -> Holdout:
+    told = [(table, *ask(table)) for table in tables]
+    rows = stacked([{name: column[at] for name, column in table.items()} for table, _, at in told])
+    labels = [
+        f"{job} batch {batch:g}, {gpus:g} GPUs on {nodes:g} nodes"
+        for job, batch, gpus, nodes in zip(rows["job"], rows["batch"], rows["gpus"], rows["nodes"], strict=True)
+    ]
+    names = tuple(str(table["data"][0]) for table in tables)
+    estimates = _joined([each for _, each, _ in told])
+    return Holdout(
+        name, "HistoryTime", names, left_out, "s", rows["time_s"], estimates, labels, list(rows["data"]), targets, note
+    )
+
+
+def holdouts(data: Path) -> Iterator[Holdout]:
+    """Batch sizes and numbers of GPUs extrapolated, by history and as published."""
+    one, many = gavel_times(data), pollux_times(data)
+    batch, gpus = [one, zeus_times(data), many], [one, elasticflow_times(data), many]
+    yield _holdout(
+        "endtoend-batch", batch, partial(by_model, axis="batch", depths=(1,)),
+        "one model at a time: its batches above half of the largest", BATCH,
+        "zeus' time is that of an epoch, the others' of a step",
+    )  # fmt: skip
+    yield _holdout(
+        "endtoend-gpus", gpus, partial(by_model, axis="gpus", depths=DOUBLINGS),
+        "one model at a time: the next doubling of its GPUs, from each size", GPUS,
+        "other models of the cluster are known at all sizes",
+    )  # fmt: skip
+    yield _holdout(
+        "endtoend-gpus-largest", gpus, partial(by_model, axis="gpus", depths=(1,)),
+        "one model at a time: more than half of its largest number of GPUs", GPUS,
+        "gavel's V100 jobs are faster on 8 GPUs than on 4; pollux' small models slow down at once beyond 32 GPUs",
+    )  # fmt: skip
+    for axis, tables in (("batch", batch), ("gpus", gpus)):
+        strict = f"all models at once: {axis} above half of the largest"
+        yield _holdout(f"endtoend-{axis}-none-larger", tables, partial(all_at_once, axis=axis), strict)
+        paper = _holdout(f"endtoend-{axis}-published", tables, partial(as_published, axis=axis), strict)
+        yield replace(paper, predictor="EndToEndTime", note="stepwise linear regression, one for each job")
+
+
+RECIPES = (
+    Recipe(
+        "endtoend",
+        "time of a known job at other batch sizes and numbers of GPUs",
+        ("gavel", "zeus", "elasticflow"),
+        fit,
+        holdouts,
+    ),
+)

@@ -1,0 +1,89 @@
+"""Time of single layers: fitted to random layers on six GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuwise.predict.base import rows_where
+from gpuwise.predict.data import justus
+from gpuwise.predict.layers import LayerTime, PerLayerLinear, linear_columns
+from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.scores import Holdout, Target
+
+LEFT_OUT = 0.05
+TARGETS = (Target("mape", 0.15, 0.08), Target("coverage", 0.85, 0.88))
+
+
+def fit_layers(data: Path) -> LayerTime:
+    """`LayerTime` of all measured layers."""
+    table = justus.layers(data)
+    return LayerTime().fit(table, table["time_s"])
+
+
+def fit_linear(data: Path) -> PerLayerLinear:
+    """`PerLayerLinear` of all measured layers."""
+    table = justus.layers(data)
+    return PerLayerLinear().fit(linear_columns(table), table["time_s"])
+
+
+def layer_holdouts(data: Path) -> Iterator[Holdout]:
+    """One in twenty of the layers left out at random."""
+    seen, new = _split(data)
+    model = LayerTime().fit(seen, seen["time_s"])
+    yield Holdout(
+        name="layers-random",
+        predictor="LayerTime",
+        data=(justus.FOLDER,),
+        left_out="one in twenty of the layers, at random",
+        unit="s",
+        measured=new["time_s"],
+        estimates=model.estimate(new),
+        labels=_labels(new),
+        group=[f"{kind} {gpu}" for kind, gpu in zip(new["kind"], new["gpu"], strict=True)],
+        targets=TARGETS,
+    )
+
+
+def linear_holdouts(data: Path) -> Iterator[Holdout]:
+    """The same layers by the linear model of the literature, for comparison."""
+    seen, new = _split(data)
+    model = PerLayerLinear().fit(linear_columns(seen), seen["time_s"])
+    yield Holdout(
+        name="layers-random-linear",
+        predictor="PerLayerLinear",
+        data=(justus.FOLDER,),
+        left_out="one in twenty of the layers, at random",
+        unit="s",
+        measured=new["time_s"],
+        estimates=model.estimate(linear_columns(new)),
+        labels=_labels(new),
+        group=[f"{kind} {gpu}" for kind, gpu in zip(new["kind"], new["gpu"], strict=True)],
+        note="the paper's model, kept for comparison; LayerTime is what gpuwise uses",
+    )
+
+
+def _split(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    table = justus.layers(data)
+    out = np.random.default_rng(1).random(len(table["time_s"])) < LEFT_OUT
+    return rows_where(table, ~out), rows_where(table, out)
+
+
+def _labels(table: dict[str, Any]) -> list[str]:
+    names = ("gpu", "kind", "batch", "input_size", "kernel", "stride", "channels_in", "channels_out", "optimizer")
+    return [" ".join(map(str, row)) for row in zip(*(table[name] for name in names), strict=True)]
+
+
+RECIPES = (
+    Recipe("layer_time", "seconds of a convolution or dense layer", (justus.FOLDER,), fit_layers, layer_holdouts),
+    Recipe(
+        "layer_time_linear",
+        "seconds of a layer by its complexity, as in the literature",
+        (justus.FOLDER,),
+        fit_linear,
+        linear_holdouts,
+    ),
+)

@@ -1,0 +1,244 @@
+"""Step time of any network on any GPU: a sum over operators at peak rates, with learned efficiencies and residual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuwise.predict.base import (
+    COVERAGE,
+    Bools,
+    Columns,
+    Estimates,
+    Floats,
+    PredictionError,
+    Predictor,
+    packable,
+    strings,
+)
+from gpuwise.predict.conformal import Conformal, folds
+from gpuwise.predict.domain import Domain
+from gpuwise.predict.gpu_rates import canonical
+from gpuwise.predict.operator_sum import OperatorSum
+from gpuwise.predict.terms import beliefs, column, host_counts, terms, traits
+from gpuwise.predict.trees import Forest
+
+Names = NDArray[Any]
+CAP = 0.6
+"""Log residuals beyond this are cut before the forest sees them: such steps have another cause than the network."""
+LAYOUTS = ("nchw", "nhwc")
+OPTIONAL = {"layout": "nchw", "host": ""}
+UNSEEN = "unseen GPU"
+ANY = "any "
+
+
+@packable
+class RooflineTime(Predictor):
+    """Seconds of a training step, or of a forward pass, from what its operators have to do.
+
+    Columns: ``gpu``, ``precision`` (fp32, tf32, fp16, bf16), those of `gpuwise.predict.work.work`; optional ``layout``
+    (nchw, nhwc) and ``host`` (the machine it was measured on). To fit also ``family``: networks that are left out
+    together to calibrate intervals.
+
+    The time is an `OperatorSum` over `terms`, fitted for each regime (single or mixed precision, and layout), times the
+    exponential of a forest over the shares of the terms where a precision has at least ``forest_rows`` measured steps.
+    """
+
+    def __init__(self, spread: float = 0.9, near: float = 0.8, forest_rows: int = 200, trees: int = 60, leaf: int = 3,
+                 inner: int = 5, seed: int = 0) -> None:  # fmt: skip
+        self.spread = spread
+        self.near = near
+        """How far the factors of a second memory layout may be from those of the first, in log space."""
+        self.forest_rows = forest_rows
+        self.trees = trees
+        self.leaf = leaf
+        self.inner = inner
+        self.seed = seed
+
+    def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
+        """Learns efficiencies, the residual, and how wrong both are for families and for GPUs that were left out."""
+        rows, times = _Rows.of(X), np.log(np.asarray(y, dtype=np.float64))
+        self._learn(rows, times)
+        self.conformal_ = self._calibrated(rows, times, np.asarray(strings(X, "family")))
+        self.domain_ = Domain.of({"flops": rows.flops, "bytes": rows.bytes}, ("flops", "bytes"))
+        return self
+
+    def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
+        """Seconds of each step."""
+        self._check_fitted()
+        rows = _Rows.of(X)
+        value = np.exp(self._log_times(rows))
+        measured = self.measured_on(X)
+        inside = measured & self.domain_.holds({"flops": rows.flops, "bytes": rows.bytes})
+        keys = [regime if seen else UNSEEN for regime, seen in zip(rows.regime, measured, strict=True)]
+        out = Estimates(value, value.copy(), value.copy(), inside)
+        for key in set(keys):
+            which = np.asarray(keys) == key
+            part = self.conformal_[key].around(value[which], coverage, inside[which])
+            out.low[which], out.high[which] = part.low, part.high
+        return out
+
+    def measured_on(self, X: Columns) -> Bools:  # noqa: N803
+        """Whether steps were measured on each row's GPU at its precision."""
+        rows = _Rows.of(X)
+        known = [gpu in self.gpus_.get(regime, ()) for gpu, regime in zip(rows.gpu, rows.regime, strict=True)]
+        return np.asarray(known, dtype=np.bool_)
+
+    def host_share(self, X: Columns) -> Floats:  # noqa: N803
+        """How much of each step the GPU waits for the host: 0 where it never does."""
+        self._check_fitted()
+        rows = _Rows.of(X)
+        share = np.zeros(len(rows.gpu))
+        for regime, which in rows.regimes():
+            model, machine = self._model(regime), self._machines(rows.take(which), regime)
+            share[which] = model.host_share(rows.parts[which], rows.counts[which], machine)
+        return share
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def _learn(self, rows: _Rows, times: Floats) -> None:
+        self.sums_: dict[str, OperatorSum] = {}
+        self.gpus_: dict[str, list[str]] = {}
+        for regime, which in rows.regimes():
+            part = rows.take(which)
+            factors, launches, spread = self._beliefs(regime)
+            fitted = OperatorSum.of(
+                part.parts, part.counts, list(part.host), np.exp(times[which]), factors, launches, spread
+            )
+            self.sums_[regime] = fitted
+            self.gpus_[regime] = sorted({str(gpu) for gpu in part.gpu})
+            for gpu in self.gpus_[regime]:  # a machine with this GPU whose host was not measured
+                effects = [fitted.machines[host] for host in sorted(set(part.host[part.gpu == gpu]))]
+                fitted.machines[f"{ANY}{gpu}"] = tuple(np.mean(effects, axis=0).tolist())
+        self.forests_: dict[str, Forest] = {}
+        for precision in sorted(set(rows.precision)):
+            which = rows.precision == precision
+            if which.sum() >= self.forest_rows:
+                part = rows.take(which)
+                left = np.clip(times[which] - self._sums(part), -CAP, CAP)
+                self.forests_[precision] = self._grow(self._table(part), left)
+
+    def _beliefs(self, regime: str) -> tuple[Floats, Floats, float]:
+        """What is believed before the fit: nothing but physics, or what another layout of the same precision gave."""
+        first = next((each for each in self.sums_ if each.partition("/")[0] == regime.partition("/")[0]), None)
+        if first is None:
+            return *beliefs(), self.spread
+        fitted = self.sums_[first]
+        gpu, host = np.mean([effect for name, effect in fitted.machines.items() if name.startswith(ANY)], axis=0)
+        return fitted.factors + gpu, fitted.launches + host, self.near
+
+    def _grow(self, table: Floats, left: Floats) -> Forest:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        grower = ExtraTreesRegressor(
+            self.trees, min_samples_leaf=self.leaf, max_features=0.4, random_state=self.seed, n_jobs=1
+        )
+        return Forest.of(grower.fit(table, left))
+
+    def _calibrated(self, rows: _Rows, times: Floats, family: Names) -> dict[str, Conformal]:
+        left = times - self._without(rows, times, list(folds(family, self.inner, self.seed)))
+        made = {str(regime): Conformal(left[which]) for regime, which in rows.regimes()}
+        alone = [rows.gpu == gpu for gpu in sorted(set(rows.gpu))]
+        # A GPU is new in all regimes, and its host too; where only one was measured the error of families must do.
+        shared = [out for out in alone if set(rows.precision[~out]) & set(rows.precision[out])]
+        residuals = [left]
+        if len(shared) > 2:
+            unseen = self._without(rows, times, shared)
+            residuals = [(times - unseen)[np.isfinite(unseen)]]
+        return made | {UNSEEN: Conformal(np.concatenate(residuals))}
+
+    def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> Floats:
+        """Predictions for rows by a model that did not see them."""
+        predicted = np.full(len(times), np.nan)
+        for out in outs:
+            model = type(self)(**self.get_params())
+            model._learn(rows.take(~out), times[~out])
+            able = out & np.isin(rows.regime, list(model.sums_))
+            predicted[able] = model._log_times(rows.take(able))
+        return predicted
+
+    # -- predicting ---------------------------------------------------------------------------------------------------
+
+    def _log_times(self, rows: _Rows) -> Floats:
+        total = self._sums(rows)
+        for precision in set(rows.precision) & set(self.forests_):
+            which = rows.precision == precision
+            total[which] += self.forests_[precision].predict(self._table(rows.take(which)))
+        return total
+
+    def _sums(self, rows: _Rows) -> Floats:
+        total = np.zeros(len(rows.gpu))
+        for regime, which in rows.regimes():
+            part = rows.take(which)
+            total[which] = self._model(regime).log_times(part.parts, part.counts, self._machines(part, regime))
+        return total
+
+    def _table(self, rows: _Rows) -> Floats:
+        """What the forest sees: each term's share in the time, at peak rates too, and the network's traits."""
+        shares = np.zeros_like(rows.parts)
+        for regime, which in rows.regimes():
+            part = rows.take(which)
+            shares[which] = self._model(regime).shares(part.parts, part.counts, self._machines(part, regime))
+        peak = rows.parts / rows.parts.sum(axis=1, keepdims=True)
+        return np.column_stack([shares, peak, rows.traits, rows.layout == "nhwc"])
+
+    def _model(self, regime: str) -> OperatorSum:
+        """The sum of a regime, or of the nearest one that was measured."""
+        precision = regime.partition("/")[0]
+        near = [regime, f"{precision}/nchw", f"{precision}/nhwc", *self.sums_]
+        return self.sums_[next(each for each in near if each in self.sums_)]
+
+    def _machines(self, rows: _Rows, regime: str) -> list[str]:
+        """The machine of each row: its host where that was measured, else an average machine with its GPU."""
+        known, pairs = self._model(regime).machines, zip(rows.host, rows.gpu, strict=True)
+        return [str(host) if host in known else f"{ANY}{gpu}" for host, gpu in pairs]
+
+
+class _Rows:
+    """Columns as the model uses them."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.parts: Floats = columns["parts"]
+        self.counts: Floats = columns["counts"]
+        self.traits: Floats = columns["traits"]
+        self.flops: Floats = columns["flops"]
+        self.bytes: Floats = columns["bytes"]
+        self.gpu: Names = columns["gpu"]
+        self.host: Names = columns["host"]
+        self.precision: Names = columns["precision"]
+        self.layout: Names = columns["layout"]
+        self.regime: Names = columns["regime"]
+
+    @classmethod
+    def of(cls, X: Columns) -> Self:  # noqa: N803
+        gpu = np.asarray(canonical(strings(X, "gpu")))
+        layout, host = (_optional(X, name, len(gpu)) for name in ("layout", "host"))
+        if unknown := set(layout) - set(LAYOUTS):
+            raise PredictionError(f"layout {sorted(unknown)[0]!r} is not one of {', '.join(LAYOUTS)}")
+        precision = np.asarray(
+            ["single" if each in ("fp32", "tf32", "fp64") else "mixed" for each in strings(X, "precision")]
+        )
+        parts = terms(X)
+        if np.any(parts.sum(axis=1) <= 0):
+            raise PredictionError("a step with no work in it; its columns are those of gpuwise.predict.work.work")
+        regime = np.asarray([f"{each}/{kept}" for each, kept in zip(precision, layout, strict=True)])
+        return cls(parts=parts, counts=host_counts(X), traits=traits(X), flops=column(X, "flops"), gpu=gpu, host=host,
+                   bytes=column(X, "bytes"), precision=precision, layout=layout, regime=regime)  # fmt: skip
+
+    def take(self, which: Any) -> _Rows:
+        return _Rows(**{name: value[which] for name, value in vars(self).items()})
+
+    def regimes(self) -> Iterator[tuple[str, Bools]]:
+        """Each regime with its rows; the usual layout first."""
+        for regime in sorted(set(self.regime)):
+            yield str(regime), self.regime == regime
+
+
+def _optional(X: Columns, name: str, count: int) -> Names:  # noqa: N803
+    try:
+        return np.asarray(strings(X, name))
+    except PredictionError:
+        return np.asarray([OPTIONAL[name]] * count)
