@@ -1,0 +1,1 @@
+"""What a model is: its operators with shapes, FLOPs, bytes and memory, found without a GPU and without weights."""

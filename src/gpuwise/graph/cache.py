@@ -1,0 +1,105 @@
+"""Traced graphs kept on disk, so that a model is traced once for each batch size, precision and version of its code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+from gpuwise.graph.models import Ask, graph_of, is_onnx, parts_of
+from gpuwise.graph.ops import VERSION, Graph, GraphError
+
+_PACKAGES = {"torchvision": ("torchvision", "torch"), "timm": ("timm", "torch"), "hf": ("transformers", "torch")}
+
+
+def cached_graph(ask: Ask, *, fresh: bool = False) -> Graph:
+    """The graph of a model, from the cache if it was traced before; ``fresh`` traces it again.
+
+    Of a user's own function the file that holds it is looked at, not what that file imports: after a change there it
+    must be traced afresh.
+    """
+    path = folder() / f"{digest(ask)}.json"
+    if not fresh:
+        with contextlib.suppress(OSError, GraphError):
+            return Graph.from_json(path.read_text(encoding="utf-8"))
+    graph = graph_of(ask)
+    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
+        _write(path, graph.to_json())
+    return graph
+
+
+def folder() -> Path:
+    """Where graphs are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gpuwise" / "graphs"
+
+
+def digest(ask: Ask) -> str:
+    """A fingerprint of everything that a graph depends on, without importing any of it."""
+    source, name = ("", "") if is_onnx(ask.model) else parts_of(ask.model)
+    packages = _PACKAGES.get(source, ("onnx",) if is_onnx(ask.model) else ("torch",))
+    what = {
+        "graph": VERSION,
+        "tracer": _tracer(),
+        "ask": asdict(ask),
+        "packages": {package: _version(package) for package in packages},
+        "code": _code(ask.model, source, name),
+    }
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+@cache
+def _tracer() -> str:
+    """The code that traces: a change of a formula makes all graphs anew."""
+    return "".join(_contents(path) for path in sorted(Path(__file__).parent.glob("*.py")))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _code(model: str, source: str, name: str) -> str:
+    """What a model's file contains now."""
+    if is_onnx(model):
+        return _contents(Path(model))
+    if source == "hf":
+        path = Path(name)
+        return _contents(path / "config.json" if path.is_dir() else path)
+    if source in _PACKAGES:
+        return ""
+    if source.endswith(".py"):
+        return str(Path(source).resolve()) + _contents(Path(source))
+    try:
+        found = importlib.util.find_spec(source)
+    except (ImportError, ValueError):
+        found = None
+    if found is not None and found.origin:
+        return _contents(Path(found.origin))
+    here = Path.cwd() / source.replace(".", "/")  # modules of the working directory are found too
+    return str(here) + _contents(here.with_suffix(".py")) + _contents(here / "__init__.py")
+
+
+def _contents(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing, also when two do it at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8", suffix=".part") as file:
+        file.write(text)
+    os.replace(file.name, path)

@@ -1,0 +1,85 @@
+"""Graphs that are kept: found again, and traced again when what they depend on has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="graphs are traced with PyTorch, which is not installed")
+
+from gpuwise.graph import cache
+from gpuwise.graph.models import Ask
+from gpuwise.graph.ops import GraphError, Optimizer
+
+CODE = "import torch\ndef fn(batch): return torch.nn.Linear(8, {}), torch.empty(batch, 8)\n"
+
+
+@pytest.fixture
+def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Ask]:
+    """What was traced, with a cache of its own."""
+    asked: list[Ask] = []
+    trace = cache.graph_of
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "graph_of", lambda ask: asked.append(ask) or trace(ask))
+    return asked
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(CODE.format(3))
+    return path
+
+
+def test_a_model_is_traced_once_for_each_way_it_is_asked_for(traced: list[Ask], model: Path) -> None:
+    ask = Ask(f"{model}:fn", 2)
+    assert cache.cached_graph(ask) == cache.cached_graph(ask)
+    assert traced == [ask]
+    for other in (Ask(ask.model, 3), Ask(ask.model, 2, "fp16"), Ask(ask.model, 2, optimizer=Optimizer.ADAM)):
+        assert cache.cached_graph(other).batch == other.batch
+    assert len(traced) == 4
+    cache.cached_graph(ask, fresh=True)
+    assert len(traced) == 5
+
+
+def test_a_model_whose_file_has_changed_is_traced_again(traced: list[Ask], model: Path) -> None:
+    ask = Ask(f"{model}:fn", 1)
+    assert cache.cached_graph(ask).forward_macs == 24
+    model.write_text(CODE.format(5))
+    assert cache.cached_graph(ask).forward_macs == 40
+
+
+def test_a_module_of_the_working_directory_that_has_changed_is_traced_again(
+    traced: list[Ask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    digests = []
+    for width in (3, 5):
+        (tmp_path / "a_module_that_changes.py").write_text(CODE.format(width))
+        digests.append(cache.digest(Ask("a_module_that_changes:fn", 1)))
+    assert digests[0] != digests[1]
+
+
+def test_a_configuration_that_has_changed_is_traced_again(tmp_path: Path) -> None:
+    digests = []
+    for layers in (1, 2):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "num_hidden_layers": layers}))
+        digests += [cache.digest(Ask(name, 1)) for name in (f"hf:{tmp_path}", str(tmp_path / "config.json"))]
+    assert len(set(digests)) == 4
+
+
+def test_a_kept_graph_that_is_damaged_is_traced_again(traced: list[Ask], model: Path) -> None:
+    ask = Ask(f"{model}:fn", 1)
+    graph = cache.cached_graph(ask)
+    (kept,) = cache.folder().glob("*.json")
+    kept.write_text(kept.read_text()[:100])
+    assert cache.cached_graph(ask) == graph
+    assert len(traced) == 2
+
+
+def test_a_name_that_means_nothing_is_refused_before_anything_is_looked_up(traced: list[Ask]) -> None:
+    with pytest.raises(GraphError, match="is not the name of a model"):
+        cache.cached_graph(Ask("resnet18", 1))
+    assert not traced
