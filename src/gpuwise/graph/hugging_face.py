@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ def _config(transformers: ModuleType, name: str) -> Any:
         except (OSError, ValueError) as error:
             raise GraphError(f"{path}: not a configuration that can be read: {in_one_line(error)}") from error
         return _config_of(transformers, entries, path)
+    with suppress(Exception):  # without the network, if it was fetched before
+        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=True)
     try:
         return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 
@@ -66,14 +66,28 @@ def graph_of(ask: Ask) -> Graph:
 
         return read_onnx(Path(ask.model), ask)
     source, name = parts_of(ask.model)
+    return _traced(ask, lambda stack: _builder(ask, source, name, stack))
+
+
+def graph_of_function(function: Callable[..., Any], ask: Ask) -> Graph:
+    """Traces what a function returns: a module and its example inputs; ``ask.model`` is what it is called."""
+
+    def builder(stack: ExitStack) -> Callable[[], Built]:
+        from gpuwise.graph.own import from_function
+
+        return from_function(function, ask.batch, ask.model)
+
+    return _traced(ask, builder)
+
+
+def _traced(ask: Ask, builder: Callable[[ExitStack], Callable[[], Built]]) -> Graph:
     if importlib.util.find_spec("torch") is None:
         raise GraphError("a model is traced with PyTorch, which is not installed; pip install 'gpuwise[torch]'")
     from gpuwise.graph.state import quietly, unchanged
     from gpuwise.graph.trace import trace
 
     with ExitStack() as stack, unchanged(), quietly():
-        builder = _builder(ask, source, name, stack)
-        return trace(builder, ask.model, batch=ask.batch, precision=ask.precision, optimizer=ask.optimizer)
+        return trace(builder(stack), ask.model, batch=ask.batch, precision=ask.precision, optimizer=ask.optimizer)
 
 
 def is_onnx(model: str) -> bool:

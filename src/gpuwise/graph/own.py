@@ -48,14 +48,18 @@ def importable(source: str) -> Iterator[None]:
 def from_callable(ask: Ask, source: str, name: str) -> Callable[[], Built]:
     """What a function returns: a module and its example inputs, and if it likes a loss."""
     found = getattr(_load(source), name, None)
-    where = f"{source}:{name}"
     if not callable(found):
         raise GraphError(f"{source} has no function {name!r}")
-    takes = _batch_parameter(found)
+    return from_function(found, ask.batch, f"{source}:{name}")
+
+
+def from_function(function: Callable[..., Any], batch: int, where: str) -> Callable[[], Built]:
+    """The same of a function that is at hand; ``where`` is what it is called in messages."""
+    takes = _batch_parameter(function)
 
     def build() -> Built:
-        built = _built(_with_torchvision(lambda: found(**({takes: ask.batch} if takes else {}))), where)
-        return built if takes else _at_batch(built, ask.batch, where)
+        built = _built(_with_torchvision(lambda: function(**({takes: batch} if takes else {}))), where)
+        return built if takes else _at_batch(built, batch, where)
 
     return build
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.devices import GpuType, VmType, gpu_type, gpu_types, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models import Ask
-from gpuwise.graph.ops import Graph, Op, Optimizer, Precision
+from gpuwise.graph.models import Ask, graph_of_function
+from gpuwise.graph.ops import Graph, Op
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates
 from gpuwise.predict.busy import own_row
 from gpuwise.predict.gpu_rates import rates
 from gpuwise.predict.memory_features import memory_features
-from gpuwise.predict.work import work
+from gpuwise.predict.steptime import step_columns
 from gpuwise.service.forecast import Forecast, Quantity, Row
 
 IMAGENET = 1_281_167
@@ -54,6 +54,7 @@ def predict(
     optimizer: str = "momentum",
     image: int | None = None,
     sequence: int | None = None,
+    measured: Mapping[str, float] | None = None,
     epoch_samples: int = IMAGENET,
     fresh: bool = False,
 ) -> Forecast:
@@ -61,39 +62,38 @@ def predict(
 
     ``model`` is a name as ``gpuwise predict`` takes it, a function that returns the module and its example inputs, or a
     graph that was traced before. Naming a file or function runs its code. ``batch`` is what each GPU gets in a step.
+    ``measured`` are seconds that a step took where it has run, by GPU type; other types are worked out from these.
     """
     places = _places(gpus, vms)
     if epoch_samples < 1:
         raise GpuwiseError(f"an epoch of {epoch_samples} samples; it must be 1 or more")
     graph = _graph(model, batch, precision, optimizer, image, sequence, fresh)
-    alone = _step_times(graph, places)
+    alone = _step_times(graph, places, _checked(measured))
     rows = _rows(graph, places, alone, epoch_samples)
     return Forecast(graph.model, graph.batch, epoch_samples, graph, tuple(rows), _notes(graph, places))
 
 
 def costliest(forecast: Forecast, most: int = MOST_LAYERS) -> list[dict[str, Any]]:
-    """The operators that take longest on each GPU by its roofline, with their share of the whole."""
+    """The operators that take longest on each GPU, with their share of the step and what bounds them there."""
+    predictor: Any = registry.load("step_time").predictor
     rows: list[dict[str, Any]] = []
     for gpu in dict.fromkeys(row.gpu for row in forecast):
+        times = predictor.operator_times(forecast.graph, gpu)
         peak = rates([gpu], str(forecast.graph.precision))
-        timed = [(_roofline_s(op, peak), op) for op in forecast.graph.ops]
-        total = sum(max(times) for times, _ in timed)
-        for times, op in sorted(timed, key=lambda each: -max(each[0]))[:most]:
-            rows.append(_costly(gpu, op, times, total))
+        longest = np.argsort(-times, kind="stable")[:most].tolist()
+        ops, total_s = forecast.graph.ops, float(times.sum())
+        rows += [_costly(gpu, ops[each], float(times[each]), total_s, peak) for each in longest]
     return rows
 
 
-def _costly(gpu: str, op: Op, times: tuple[float, float], total: float) -> dict[str, Any]:
+def _costly(gpu: str, op: Op, time_s: float, total_s: float, peak: dict[str, Any]) -> dict[str, Any]:
+    computing, moving = op.flops / float(peak["flops_per_s"][0]), op.bytes / float(peak["bytes_per_s"][0])
     return {
         "gpu": gpu, "layer": op.layer, "operator": op.operator, "phase": str(op.phase),
         "shape": "×".join(map(str, op.output)), "gflops": op.flops / 1e9, "read_and_written_bytes": op.bytes,
-        "time_ms": 1e3 * max(times),
-        "share_frac": max(times) / total, "bound": "compute" if times[0] >= times[1] else "memory",
+        "time_ms": 1e3 * time_s,
+        "share_frac": time_s / total_s, "bound": "compute" if computing >= moving else "memory",
     }  # fmt: skip
-
-
-def _roofline_s(op: Op, peak: dict[str, Any]) -> tuple[float, float]:
-    return op.flops / float(peak["flops_per_s"][0]), op.bytes / float(peak["bytes_per_s"][0])
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------
@@ -121,6 +121,16 @@ def _vms(name: str) -> list[VmType]:
     return list(vm_types(cloud=name).values()) if name.lower() in clouds else [vm_type(name)]
 
 
+def _checked(measured: Mapping[str, float] | None) -> dict[str, float] | None:
+    """Measured step times under the catalogue's names."""
+    if not measured:
+        return None
+    for name, seconds in measured.items():
+        if not 0.0 < seconds < np.inf:
+            raise GpuwiseError(f"a step of {seconds} s on {name}; it must be above 0")
+    return {gpu_type(name).name: float(seconds) for name, seconds in measured.items()}
+
+
 def _graph(
     model: str | Graph | Callable[..., Any],
     batch: int,
@@ -132,19 +142,9 @@ def _graph(
 ) -> Graph:
     if isinstance(model, Graph):
         return model
-    ways = _one_of(Precision, precision, "precision"), _one_of(Optimizer, optimizer, "optimizer")
-    if isinstance(model, str):
-        return cached_graph(Ask(model, batch, *ways, image=image, sequence=sequence), fresh=fresh)
-    from gpuwise.graph.models import graph_of_function
-
-    return graph_of_function(model, Ask(getattr(model, "__name__", "model"), batch, *ways))
-
-
-def _one_of(kind: Any, name: str, what: str) -> Any:
-    known = [str(each) for each in kind if str(each) != "none"]
-    if name.lower() not in known:
-        raise UnknownNameError(what, name, known)
-    return kind(name.lower())
+    name = model if isinstance(model, str) else getattr(model, "__name__", "model")
+    ask = Ask(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
+    return cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
 
 
 # -- what is foreseen -------------------------------------------------------------------------------------------------
@@ -163,15 +163,10 @@ def _columns(row: dict[str, float], places: Sequence[Place]) -> dict[str, Any]:
     return {name: np.full(len(places), value) for name, value in row.items()}
 
 
-def _step_times(graph: Graph, places: Sequence[Place]) -> _StepTimes:
+def _step_times(graph: Graph, places: Sequence[Place], measured: Mapping[str, float] | None) -> _StepTimes:
     predictor: Any = registry.load("step_time").predictor
-    table = _columns(work(graph), places) | {
-        "gpu": [place.gpu.name for place in places],
-        "precision": [str(graph.precision)] * len(places),
-    }
-    times = predictor.estimate(table)
-    known = predictor.measured_on(table)
-    return _StepTimes(times, ["model family" if each else "roofline" for each in known])
+    table = step_columns(graph, [place.gpu.name for place in places], measured=measured)
+    return _StepTimes(predictor.estimate(table), predictor.sources(table))
 
 
 def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_samples: int) -> list[Row]:
