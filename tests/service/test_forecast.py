@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,16 @@ def test_a_function_and_a_graph_do_as_well_as_a_name(model: str, forecast: Forec
     exec(MODEL, space)
     made = gpuwise.predict(space["small"], batch=16, gpus=["V100"])
     assert made.rows == forecast.rows[:1]
+
+
+def test_predict_is_called_and_imported_from_in_any_order() -> None:
+    for script in (
+        "import gpuwise; call = gpuwise.predict; from gpuwise.predict.memory import MemoryNeed",
+        "from gpuwise.predict.memory import MemoryNeed; import gpuwise; call = gpuwise.predict",
+    ):
+        asked = "\ntry: gpuwise.predict('nothing'), call('nothing')\nexcept gpuwise.GpuwiseError as error: print(error)"
+        done = subprocess.run([sys.executable, "-c", script + asked], capture_output=True, text=True, check=True)
+        assert "not the name of a model" in done.stdout
 
 
 def test_the_second_time_nothing_is_traced(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
