@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuwise.cli.output import Output, show
+from gpuwise.core.errors import GpuwiseError
 
 if TYPE_CHECKING:
     from gpuwise.service.forecast import Forecast
@@ -36,6 +37,10 @@ def predict_command(
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "momentum",
     image: Annotated[int | None, typer.Option(metavar="PIXELS", help="Height and width of images.")] = None,
     sequence: Annotated[int | None, typer.Option(metavar="TOKENS", help="Length of sequences.")] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option(metavar="GPU=TIME", help="What a step took where it has run, such as V100=0.21,T4=0.5."),
+    ] = None,
     samples: Annotated[int, typer.Option(help="Samples in an epoch; ImageNet's if not given.")] = 1_281_167,
     layers: Annotated[bool, typer.Option("--layers", help="Show the costliest operators instead.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Trace the model again, though it is in the cache.")] = False,
@@ -46,7 +51,7 @@ def predict_command(
 
     forecast = predict(
         model, batch=batch, gpus=_names(gpu), vms=_names(vm), precision=precision, optimizer=optimizer, image=image,
-        sequence=sequence, epoch_samples=samples, fresh=fresh,
+        sequence=sequence, measured=_times(measured), epoch_samples=samples, fresh=fresh,
     )  # fmt: skip
     if layers:
         show(costliest(forecast), output, LAYERS, title=forecast.title)
@@ -81,3 +86,16 @@ def _table(forecast: Forecast, output: Output | None) -> None:
 
 def _names(given: str | None) -> list[str] | None:
     return [name.strip() for name in given.split(",") if name.strip()] if given else None
+
+
+def _times(given: str | None) -> dict[str, float] | None:
+    """Seconds by GPU type."""
+    from gpuwise.core.units import parse_duration_s
+
+    times = {}
+    for each in _names(given) or ():
+        name, equals, time = each.partition("=")
+        if not equals:
+            raise GpuwiseError(f"--measured {each}: give GPU=TIME, such as V100=0.21")
+        times[name.strip()] = parse_duration_s(time)
+    return times or None

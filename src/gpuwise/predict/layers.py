@@ -101,12 +101,14 @@ class LayerTime(Predictor):
 
     def _grow(self, table: Floats, target: Floats) -> Forest:
         from sklearn.ensemble import HistGradientBoostingRegressor
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         grower = HistGradientBoostingRegressor(
             max_iter=self.trees, max_leaf_nodes=self.leaves, learning_rate=self.learning_rate, min_samples_leaf=10,
             early_stopping=False, random_state=self.seed,
         )  # fmt: skip
-        return Forest.of(grower.fit(table, target))
+        with threadpool_limits(1, user_api="openmp"):  # threads that wait for one another cost more than they bring
+            return Forest.of(grower.fit(table, target))
 
 
 def _gpus(X: Columns) -> NDArray[np.str_]:  # noqa: N803

@@ -97,6 +97,16 @@ class RooflineTime(Predictor):
             share[which] = model.host_share(rows.parts[which], rows.counts[which], machine)
         return share
 
+    def gpu_seconds(self, X: Columns) -> Floats:  # noqa: N803
+        """Seconds that each row's operators keep the GPU busy, without what the host and the residual add."""
+        self._check_fitted()
+        regime = _regimes(X)
+        parts, seconds = terms(X), np.zeros(len(regime))
+        for each in sorted(set(regime)):
+            which = regime == each
+            seconds[which] = parts[which] @ np.exp(self._model(str(each)).factors)
+        return seconds
+
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def _learn(self, rows: _Rows, times: Floats) -> None:
@@ -140,14 +150,14 @@ class RooflineTime(Predictor):
 
     def _calibrated(self, rows: _Rows, times: Floats, family: Names) -> dict[str, Conformal]:
         left = times - self._without(rows, times, list(folds(family, self.inner, self.seed)))
-        made = {str(regime): Conformal(left[which]) for regime, which in rows.regimes()}
+        made = {regime: Conformal(left[which] * _few(len(set(family[which])))) for regime, which in rows.regimes()}
         alone = [rows.gpu == gpu for gpu in sorted(set(rows.gpu))]
         # A GPU is new in all regimes, and its host too; where only one was measured the error of families must do.
         shared = [out for out in alone if set(rows.precision[~out]) & set(rows.precision[out])]
         residuals = [left]
         if len(shared) > 2:
             unseen = self._without(rows, times, shared)
-            residuals = [(times - unseen)[np.isfinite(unseen)]]
+            residuals = [(times - unseen)[np.isfinite(unseen)] * _few(len(shared))]
         return made | {UNSEEN: Conformal(np.concatenate(residuals))}
 
     def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> Floats:
@@ -216,15 +226,11 @@ class _Rows:
     def of(cls, X: Columns) -> Self:  # noqa: N803
         gpu = np.asarray(canonical(strings(X, "gpu")))
         layout, host = (_optional(X, name, len(gpu)) for name in ("layout", "host"))
-        if unknown := set(layout) - set(LAYOUTS):
-            raise PredictionError(f"layout {sorted(unknown)[0]!r} is not one of {', '.join(LAYOUTS)}")
-        precision = np.asarray(
-            ["single" if each in ("fp32", "tf32", "fp64") else "mixed" for each in strings(X, "precision")]
-        )
+        regime = _regimes(X)
+        precision = np.asarray([each.partition("/")[0] for each in regime])
         parts = terms(X)
         if np.any(parts.sum(axis=1) <= 0):
             raise PredictionError("a step with no work in it; its columns are those of gpuwise.predict.work.work")
-        regime = np.asarray([f"{each}/{kept}" for each, kept in zip(precision, layout, strict=True)])
         return cls(parts=parts, counts=host_counts(X), traits=traits(X), flops=column(X, "flops"), gpu=gpu, host=host,
                    bytes=column(X, "bytes"), precision=precision, layout=layout, regime=regime)  # fmt: skip
 
@@ -235,6 +241,26 @@ class _Rows:
         """Each regime with its rows; the usual layout first."""
         for regime in sorted(set(self.regime)):
             yield str(regime), self.regime == regime
+
+
+def _regimes(X: Columns) -> Names:  # noqa: N803
+    """Single or mixed precision, and the memory layout, of each row."""
+    precisions = strings(X, "precision")
+    layouts = _optional(X, "layout", len(precisions))
+    if unknown := sorted(set(layouts) - set(LAYOUTS)):
+        raise PredictionError(f"layout {unknown[0]!r} is not one of {', '.join(LAYOUTS)}")
+    kinds = ["single" if each in ("fp32", "tf32", "fp64") else "mixed" for each in precisions]
+    return np.asarray([f"{kind}/{layout}" for kind, layout in zip(kinds, layouts, strict=True)])
+
+
+def _few(groups: int) -> float:
+    """How much wider an interval must be that few groups stand behind: Student's quantile over the normal one.
+
+    Errors of one family or one GPU go together, so it is groups that count, not rows.
+    """
+    from scipy.stats import norm, t
+
+    return float(t.ppf(0.95, max(groups - 1, 1)) / norm.ppf(0.95))
 
 
 def _optional(X: Columns, name: str, count: int) -> Names:  # noqa: N803

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from gpuwise.predict.roofline import RooflineTime
 from gpuwise.predict.transfer import GpuTransfer, known_elsewhere
 from gpuwise.predict.work import work
 
+BY = ("gpu", "precision", "layout", "model")
 NEARBY, FAMILY, ROOFLINE = "measured nearby", "model family", "roofline"
 
 
@@ -67,6 +69,19 @@ class StepTime(Predictor):
         """How much of each step the GPU waits for the host."""
         self._check_fitted()
         return self.roofline_.host_share(X)
+
+    def operator_times(self, graph: Graph, gpu: str, layout: str = "nchw") -> Floats:
+        """Seconds of each operator of a graph: its part of the step by its own work, scaled to the step's estimate."""
+        self._check_fitted()
+        whole = step_columns(graph, [gpu], layout)
+        rows = [work(replace(graph, ops=(op,))) for op in graph.ops]
+        names = sorted({name for row in rows for name in row})
+        each = step_columns(graph, [gpu] * len(rows), layout)
+        each |= {name: np.asarray([row.get(name, 0.0) for row in rows]) for name in names}
+        seconds = self.roofline_.gpu_seconds(
+            {name: column for name, column in each.items() if name in names or name in BY}
+        )
+        return np.asarray(seconds * self.roofline_.predict(whole)[0] / seconds.sum())
 
     def _nearby(self, X: Columns) -> Bools:  # noqa: N803
         try:

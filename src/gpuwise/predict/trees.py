@@ -52,23 +52,24 @@ class Forest:
         rows = np.asarray(table, dtype=np.float32).astype(np.float64)  # as scikit-learn compares
         if rows.ndim != 2:
             raise PredictionError(f"a table of features has two dimensions, not {rows.ndim}")
-        total = np.zeros(len(rows))
+        columns, total = np.ascontiguousarray(rows.T), np.zeros(len(rows))
         for number in range(len(self)):
-            total += self._value[number][self._leaves(number, rows)]
+            self._add(number, columns, total)
         return np.asarray(self.base + self.weight * total)
 
-    def _leaves(self, number: int, rows: Floats) -> NDArray[np.int32]:
-        feature, threshold = self._feature[number], self._threshold[number]
-        left, right = self._left[number], self._right[number]
-        node = np.zeros(len(rows), dtype=np.int32)
-        each = np.arange(len(rows))
-        while True:
-            inner = left[node] != LEAF
-            if not inner.any():
-                return node
-            at = node[inner]
-            goes_left = rows[each[inner], feature[at]] <= threshold[at]
-            node[inner] = np.where(goes_left, left[at], right[at])
+    def _add(self, number: int, columns: Floats, total: Floats) -> None:
+        """Adds a tree's values: at each node the rows part, so that all rows of a leaf are done at once."""
+        feature, threshold = self._feature[number].tolist(), self._threshold[number].tolist()
+        left, right, value = self._left[number].tolist(), self._right[number].tolist(), self._value[number].tolist()
+        open_nodes = [(0, np.arange(len(total)))]
+        while open_nodes:
+            node, rows = open_nodes.pop()
+            if left[node] == LEAF:
+                total[rows] += value[node]
+                continue
+            goes_left = columns[feature[node]][rows] <= threshold[node]
+            parted = (left[node], rows[goes_left]), (right[node], rows[~goes_left])
+            open_nodes += [each for each in parted if len(each[1])]
 
     def to_document(self) -> dict[str, Any]:
         """As JSON can carry it: the trees one after the other, each column as base64 of little-endian numbers."""

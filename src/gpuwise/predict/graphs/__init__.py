@@ -1,7 +1,7 @@
 """Summaries of the networks that step times were measured of, so that fitting needs neither PyTorch nor timm.
 
 Each is the row of `gpuwise.predict.work.work`. They are ours: ``python -m gpuwise.predict.graphs.make`` traces the
-networks and writes the files again.
+networks and writes the files again. Networks that are not among them are traced when they are asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuwise.graph.ops import GraphError
 from gpuwise.predict.base import Bools, PredictionError
 
 Key = tuple[str, int, int]
@@ -22,18 +23,7 @@ Key = tuple[str, int, int]
 
 def summaries(source: str) -> Mapping[Key, Mapping[str, float]]:
     """All networks of a source: ``torchvision`` (FP32) or ``timm`` (mixed precision)."""
-    return _summaries(source)
-
-
-@cache
-def _summaries(source: str) -> dict[Key, dict[str, float]]:
-    path = Path(__file__).with_name(f"{source}.json")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PredictionError(
-            f"no summaries of {source}: {error}; run python -m gpuwise.predict.graphs.make"
-        ) from error
+    document = _document(source)
     columns = document["columns"]
     return {
         (model, image, batch): dict(zip(columns, values, strict=True))
@@ -41,13 +31,46 @@ def _summaries(source: str) -> dict[Key, dict[str, float]]:
     }
 
 
+def summary(source: str, key: Key) -> Mapping[str, float] | None:
+    """The work of one network; None where it cannot be traced."""
+    return _known(source).get(key) or _traced(source, key)
+
+
 def with_work(table: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Bools]:
     """Measured steps with their networks' work, and which rows have one; the others are left out of the table."""
-    known = summaries(source)
     keys = [(str(m), int(i), int(b)) for m, i, b in zip(table["model"], table["image"], table["batch"], strict=True)]
-    rows = [known.get(key) for key in keys]
+    rows = [summary(source, key) for key in keys]
     found = np.asarray([row is not None for row in rows], dtype=np.bool_)
     kept = [row for row in rows if row is not None]
-    names = sorted({name for row in kept for name in row})
+    names = sorted({name for row in kept for name in row} - {"batch"})
     work = {name: np.asarray([row.get(name, 0.0) for row in kept]) for name in names}
     return {name: np.asarray(column)[found] for name, column in table.items()} | work, found
+
+
+@cache
+def _known(source: str) -> Mapping[Key, Mapping[str, float]]:
+    return summaries(source)
+
+
+@cache
+def _document(source: str) -> Any:
+    path = Path(__file__).with_name(f"{source}.json")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PredictionError(
+            f"no summaries of {source}: {error}; run python -m gpuwise.predict.graphs.make"
+        ) from error
+
+
+@cache
+def _traced(source: str, key: Key) -> Mapping[str, float] | None:
+    if list(key) in _document(source)["left_out"]:
+        return None
+    from gpuwise.predict.graphs.make import traced
+    from gpuwise.predict.work import work
+
+    try:
+        return work(traced(source, key))
+    except GraphError:
+        return None

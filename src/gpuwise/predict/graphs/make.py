@@ -17,21 +17,28 @@ from gpuwise.predict.work import work
 
 
 def keys(data: Path, source: str) -> list[Key]:
-    """The networks of a source that have measured steps."""
+    """The networks of a source that have measured steps, and all of torchvision's that were trained on ImageNet."""
     table = torchvision_bench.steps(data) if source == "torchvision" else timm_bench.steps(data)
     named = zip(table["model"], table["image"], table["batch"], strict=True)
-    return sorted({(str(model), int(image), int(batch)) for model, image, batch in named})
+    found = {(str(model), int(image), int(batch)) for model, image, batch in named}
+    if source == "torchvision":
+        from gpuwise.graph.libraries import library
+
+        models = library("torchvision").models
+        plain = models.list_models(module=models)
+        found |= {(name, torchvision_bench.IMAGE, torchvision_bench.BATCH) for name in plain}
+    return sorted(found)
 
 
 def traced(source: str, key: Key) -> Graph:
-    """The graph as it was measured: FP32 and no fused attention in torchvision's case, mixed precision in timm's."""
+    """The graph as it was measured: FP32 in torchvision's case, mixed precision in timm's."""
     os.environ["TIMM_FUSED_ATTN"] = "0"  # the measurements are older than PyTorch's fused attention
     model, image, batch = key
     precision = Precision.FP32 if source == "torchvision" else Precision.FP16
     return graph_of(Ask(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
 
 
-def document(source: str, rows: Iterable[tuple[Key, dict[str, float]]]) -> str:
+def document(source: str, rows: Iterable[tuple[Key, dict[str, float]]], left_out: Iterable[Key]) -> str:
     """The file: one line for each network."""
     table = sorted(rows)
     columns = sorted({name for _, row in table for name, value in row.items() if value})
@@ -40,7 +47,7 @@ def document(source: str, rows: Iterable[tuple[Key, dict[str, float]]]) -> str:
         for key, row in table
     ]
     about = f"what a training step of {source}'s networks has to do, by gpuwise.predict.graphs.make"
-    head = json.dumps({"about": about, "columns": columns})[:-1]
+    head = json.dumps({"about": about, "left_out": sorted(left_out), "columns": columns})[:-1]
     return f'{head}, "graphs": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
@@ -51,13 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="the folder of all data sets")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     given = parser.parse_args(arguments)
-    rows = []
+    rows, left_out = [], []
     for key in keys(given.data, given.source):
         try:
             rows.append((key, work(traced(given.source, key))))
         except GraphError as error:
+            left_out.append(key)
             print(f"left out: {error}", file=sys.stderr)
-    (given.out / f"{given.source}.json").write_text(document(given.source, rows), encoding="utf-8")
+    (given.out / f"{given.source}.json").write_text(document(given.source, rows, left_out), encoding="utf-8")
     print(f"{len(rows)} networks in {given.out / given.source}.json")
     return 0
 
