@@ -83,3 +83,26 @@ def test_a_name_that_means_nothing_is_refused_before_anything_is_looked_up(trace
     with pytest.raises(GraphError, match="is not the name of a model"):
         cache.cached_graph(Ask("resnet18", 1))
     assert not traced
+
+
+def test_a_cache_file_that_is_no_text_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mine.py").write_text(
+        "import torch\ndef build(batch): return torch.nn.Linear(4, 4), torch.zeros(batch, 4)\n"
+    )
+    ask = Ask(f"{tmp_path}/mine.py:build", 2)
+    first = cache.cached_graph(ask)
+    (kept,) = (tmp_path / "cache" / "gpuwise" / "graphs").glob("*.json")
+    kept.write_bytes(b"\xff\xfe{")
+    assert cache.cached_graph(ask) == first
+
+
+def test_a_package_is_not_imported_to_be_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "leaves_at_once"
+    package.mkdir()
+    (package / "__init__.py").write_text("import sys; sys.exit(3)")
+    (package / "models.py").write_text("one")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = cache.digest(Ask("leaves_at_once.models:build", 2))
+    (package / "models.py").write_text("two")
+    assert cache.digest(Ask("leaves_at_once.models:build", 2)) != before

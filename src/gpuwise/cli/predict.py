@@ -33,6 +33,7 @@ def predict_command(
     vm: Annotated[
         str | None, typer.Option(metavar="TYPES", help="VM types, such as p3dn.24xlarge; or a cloud: azure.")
     ] = None,
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of a type that train together.")] = 1,
     precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16; the last two are mixed.")] = "fp32",
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "momentum",
     image: Annotated[int | None, typer.Option(metavar="PIXELS", help="Height and width of images.")] = None,
@@ -50,8 +51,8 @@ def predict_command(
     from gpuwise.service.predict import costliest, predict
 
     forecast = predict(
-        model, batch=batch, gpus=_names(gpu), vms=_names(vm), precision=precision, optimizer=optimizer, image=image,
-        sequence=sequence, measured=_times(measured), epoch_samples=samples, fresh=fresh,
+        model, batch=batch, gpus=_names(gpu), vms=_names(vm), count=gpus, precision=precision, optimizer=optimizer,
+        image=image, sequence=sequence, measured=_times(measured), epoch_samples=samples, fresh=fresh,
     )  # fmt: skip
     if layers:
         show(costliest(forecast), output, LAYERS, title=forecast.title)

@@ -27,7 +27,7 @@ def cached_graph(ask: Ask, *, fresh: bool = False) -> Graph:
     """
     path = folder() / f"{digest(ask)}.json"
     if not fresh:
-        with contextlib.suppress(OSError, GraphError):
+        with contextlib.suppress(OSError, GraphError, UnicodeDecodeError):
             return Graph.from_json(path.read_text(encoding="utf-8"))
     graph = graph_of(ask)
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
@@ -79,14 +79,29 @@ def _code(model: str, source: str, name: str) -> str:
         return ""
     if source.endswith(".py"):
         return str(Path(source).resolve()) + _contents(Path(source))
-    try:
-        found = importlib.util.find_spec(source)
-    except (ImportError, ValueError):
-        found = None
-    if found is not None and found.origin:
-        return _contents(Path(found.origin))
+    if (origin := _origin(source)) is not None:
+        return _contents(origin)
     here = Path.cwd() / source.replace(".", "/")  # modules of the working directory are found too
     return str(here) + _contents(here.with_suffix(".py")) + _contents(here / "__init__.py")
+
+
+def _origin(module: str) -> Path | None:
+    """The file of a module, found beside its package's without importing either."""
+    package, *inner = module.split(".")
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    if found is None:
+        return None
+    if not inner:
+        return Path(found.origin) if found.origin else None
+    for folder in found.submodule_search_locations or ():
+        path = Path(folder).joinpath(*inner)
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None
 
 
 def _contents(path: Path) -> str:

@@ -123,7 +123,9 @@ def _norm(op: Op, batch: int) -> Layer:
     if op.operator.endswith(("layer_norm", "rms_norm", "LayerNormalization", "RMSNormalization")):
         positions = max(1, round(prod(op.output) / together / batch))
         return Layer(LayerKind.NORM, together, positions, norm_channels=together)
-    return Layer(LayerKind.NORM, op.output[1], *_plane(op.output), norm_channels=together)
+    # PyTorch runs instance norm as batch norm over one image with the channels of all.
+    images = batch if op.output[0] == 1 and batch > 1 and op.output[1] % batch == 0 else 1
+    return Layer(LayerKind.NORM, op.output[1] // images, *_plane(op.output), norm_channels=together // images)
 
 
 def _plane(shape: tuple[int, ...]) -> tuple[int, int]:

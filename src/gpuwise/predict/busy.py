@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuwise.devices import gpu_type
 from gpuwise.graph.ops import PRODUCTS, Graph
 from gpuwise.predict.base import PredictionError
+from gpuwise.predict.gpu_rates import rates
 
 COMPUTE_SHARE, MEMORY_SHARE = 0.5, 0.7
 """Of the peak rates, what kernels reach in practice."""
@@ -12,8 +12,8 @@ SHORTEST_KERNEL_S = 4e-6
 
 
 def own_row(graph: Graph, gpu: str) -> dict[str, float]:
-    """FLOPs, kernels and busy time of a step as it was traced."""
-    return _row(graph, graph, 0.0, gpu, 1)
+    """FLOPs, kernels and busy time of a step as it was traced, at its own precision."""
+    return _row(graph, graph, 0.0, gpu, 1, str(graph.precision))
 
 
 def work_row(small: Graph, large: Graph, batch: float, gpu: str, pieces: int = 1) -> dict[str, float]:
@@ -25,21 +25,19 @@ def work_row(small: Graph, large: Graph, batch: float, gpu: str, pieces: int = 1
     """
     if len(small.ops) != len(large.ops) or small.batch >= large.batch:
         raise PredictionError(f"{small.model}: two traces of the same operators are needed, the smaller batch first")
-    return _row(small, large, (batch - small.batch) / (large.batch - small.batch), gpu, pieces)
+    return _row(small, large, (batch - small.batch) / (large.batch - small.batch), gpu, pieces, "tf32")
 
 
-def _row(small: Graph, large: Graph, along: float, gpu: str, pieces: int) -> dict[str, float]:
-    kind = gpu_type(gpu)
-    if not kind.fp32_tflops or not kind.memory_bandwidth_bytes_per_s:
-        raise PredictionError(f"{kind.name}: its peak rates are not known, so neither is how long kernels take")
-    plain, product = kind.fp32_tflops * 1e12, (kind.tf32_tensor_tflops or kind.fp32_tflops) * 1e12
+def _row(small: Graph, large: Graph, along: float, gpu: str, pieces: int, precision: str) -> dict[str, float]:
+    peak = rates([gpu, gpu], ["fp32", precision])
+    (plain, product), bandwidth = peak["flops_per_s"].tolist(), float(peak["bytes_per_s"][0])
     flops, busy_s = 0.0, 0.0
     for one, other in zip(small.ops, large.ops, strict=True):
         work = max(one.flops + along * (other.flops - one.flops), 0.0)
         moved = max(one.bytes + along * (other.bytes - one.bytes), 0.0)
         computing = work / (COMPUTE_SHARE * (product if one.kind in PRODUCTS else plain))
         flops += work
-        moving = moved / (MEMORY_SHARE * kind.memory_bandwidth_bytes_per_s)
+        moving = moved / (MEMORY_SHARE * bandwidth)
         busy_s += max(computing, moving, pieces * SHORTEST_KERNEL_S)
     return {
         "batch_size": small.batch + along * (large.batch - small.batch),

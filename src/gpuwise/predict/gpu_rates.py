@@ -22,6 +22,12 @@ def rates(gpus: Sequence[str], precisions: Sequence[str] | str = "fp32") -> dict
     return {name: table[:, column] for column, name in enumerate(FIGURES)}
 
 
+def is_known(gpu: str) -> bool:
+    """Whether enough is published about a GPU type to foresee anything of it: rates, bandwidth and memory."""
+    kind = gpu_type(gpu)
+    return None not in (kind.fp32_tflops, kind.memory_bandwidth_bytes_per_s, kind.memory_bytes)
+
+
 def canonical(gpus: Sequence[str]) -> list[str]:
     """The catalogue's name of each GPU; names that it does not know stay as they are."""
     return [_canonical(gpu) for gpu in gpus]

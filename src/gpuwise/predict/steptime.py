@@ -56,6 +56,7 @@ class StepTime(Predictor):
             names = ("gpu", "precision", "measured")
             part = self.transfer_.estimate({name: _take(X[name], nearby) for name in names}, coverage)
             out.value[nearby], out.low[nearby], out.high[nearby] = part.value, part.low, part.high
+            out.in_domain[nearby] = part.in_domain
         return out
 
     def sources(self, X: Columns) -> list[str]:  # noqa: N803

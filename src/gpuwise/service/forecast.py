@@ -69,7 +69,7 @@ class Row:
     source: str
     """What the step time comes from: measured nearby, model family, or roofline."""
     in_domain: bool
-    """Whether model and GPU are like those that the predictors were fitted to."""
+    """Whether model and GPU are like those that step time and memory were fitted to."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: quantities as value, low and high."""
@@ -96,7 +96,8 @@ class Row:
 
     def shown(self, in_seconds: bool = False) -> dict[str, str]:
         """For people: intervals of 90 % in brackets, units in the names."""
-        name = f"{self.vm} ({self.gpus} × {self.gpu})" if self.vm else self.gpu
+        name = f"{self.vm} ({self.gpus} × {self.gpu})" if self.vm else f"{self.gpus} × {self.gpu}"
+        name = name if self.vm or self.gpus > 1 else self.gpu
         fits = "yes" if self.p_oom < 0.05 else "no" if self.p_oom > 0.95 else f"{100 * (1 - self.p_oom):.0f} % likely"
         return {
             "vm" if self.vm else "gpu": name,

@@ -16,7 +16,7 @@ from gpuwise.graph.ops import Graph, Op
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates
 from gpuwise.predict.busy import own_row
-from gpuwise.predict.gpu_rates import rates
+from gpuwise.predict.gpu_rates import is_known, rates
 from gpuwise.predict.memory_features import memory_features
 from gpuwise.predict.steptime import step_columns
 from gpuwise.service.forecast import Forecast, Quantity, Row
@@ -50,6 +50,7 @@ def predict(
     batch: int = 32,
     gpus: Sequence[str] | None = None,
     vms: Sequence[str] | None = None,
+    count: int = 1,
     precision: str = "fp32",
     optimizer: str = "momentum",
     image: int | None = None,
@@ -61,10 +62,11 @@ def predict(
     """What a model will need on each GPU or VM type: step and epoch time, utilization, memory, speed and cost.
 
     ``model`` is a name as ``gpuwise predict`` takes it, a function that returns the module and its example inputs, or a
-    graph that was traced before. Naming a file or function runs its code. ``batch`` is what each GPU gets in a step.
-    ``measured`` are seconds that a step took where it has run, by GPU type; other types are worked out from these.
+    graph that was traced before, whose batch and precision count then. ``count`` is the number of GPUs of a type that
+    train together; a VM has its own. Naming a file or function runs its code. ``batch`` is what each GPU gets in a
+    step. ``measured`` are seconds that a step took where it has run, by GPU type; others are worked out from these.
     """
-    places = _places(gpus, vms)
+    places = _places(gpus, vms, count)
     if epoch_samples < 1:
         raise GpuwiseError(f"an epoch of {epoch_samples} samples; it must be 1 or more")
     graph = _graph(model, batch, precision, optimizer, image, sequence, fresh)
@@ -99,26 +101,31 @@ def _costly(gpu: str, op: Op, time_s: float, total_s: float, peak: dict[str, Any
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _places(gpus: Sequence[str] | None, vms: Sequence[str] | None) -> list[Place]:
-    found = [_place(gpu_type(name)) for name in gpus or ()]
+def _places(gpus: Sequence[str] | None, vms: Sequence[str] | None, count: int) -> list[Place]:
+    if count < 1:
+        raise GpuwiseError(f"{count} GPUs; it must be 1 or more")
+    found = [_place(gpu_type(name), count) for name in gpus or ()]
     for name in vms or ():
         found += [Place.of_vm(vm) for vm in _vms(name)]
     if not found:
-        found = [_place(gpu_types()[name]) for name in COMMON if name in gpu_types()]
+        found = [_place(gpu_types()[name], count) for name in COMMON if name in gpu_types()]
     for place in found:
-        if place.gpu.memory_bytes is None:
-            raise GpuwiseError(f"nothing is published about {place.gpu.name}, so nothing can be foreseen of it")
+        if not is_known(place.gpu.name):
+            raise GpuwiseError(f"too little is published about {place.gpu.name}, so nothing can be foreseen of it")
     return found
 
 
-def _place(gpu: GpuType) -> Place:
-    return Place(gpu, usd_per_hour=gpu.usd_per_hour)
+def _place(gpu: GpuType, count: int) -> Place:
+    price = gpu.usd_per_hour
+    return Place(gpu, count, usd_per_hour=None if price is None else price * count)
 
 
 def _vms(name: str) -> list[VmType]:
-    """One VM type, or all of a cloud."""
+    """One VM type, or all of a cloud of which the GPUs are known well enough."""
     clouds = {vm.cloud.lower() for vm in vm_types().values()}
-    return list(vm_types(cloud=name).values()) if name.lower() in clouds else [vm_type(name)]
+    if name.lower() not in clouds:
+        return [vm_type(name)]
+    return [vm for vm in vm_types(cloud=name).values() if is_known(vm.gpu)]
 
 
 def _checked(measured: Mapping[str, float] | None) -> dict[str, float] | None:
@@ -171,7 +178,7 @@ def _step_times(graph: Graph, places: Sequence[Place], measured: Mapping[str, fl
 
 def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_samples: int) -> list[Row]:
     steps = _on_all_gpus(places, alone.times)
-    utilization = _utilization(graph, places, alone.times)
+    utilization = _utilization(graph, places, steps)
     memory, p_oom = _memory(graph, places)
     rows = []
     for number, place in enumerate(places):
@@ -196,7 +203,7 @@ def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_sample
                 fits=bool(p_oom[number] < 0.5),
                 p_oom=float(p_oom[number]),
                 source=alone.sources[number],
-                in_domain=bool(steps.in_domain[number]),
+                in_domain=bool(steps.in_domain[number] and memory.in_domain[number]),
             )
         )
     return rows
@@ -225,13 +232,13 @@ def _on_all_gpus(places: Sequence[Place], alone: Estimates) -> Estimates:
     return Estimates(**parts)
 
 
-def _utilization(graph: Graph, places: Sequence[Place], alone: Estimates) -> Estimates:
+def _utilization(graph: Graph, places: Sequence[Place], steps: Estimates) -> Estimates:
     busy = [own_row(graph, place.gpu.name) for place in places]
     table: dict[str, Any] = {name: np.array([row[name] for row in busy]) for name in busy[0]}
     table |= {
         "testbed": ["miso"] * len(places),
-        "step_time_s": alone.value,
-        "busy_frac": np.minimum(table["busy_time_s"] / alone.value, 1.0),
+        "step_time_s": steps.value,
+        "busy_frac": np.minimum(table["busy_time_s"] / steps.value, 1.0),
     }
     return registry.load("utilization").predictor.estimate(table)
 

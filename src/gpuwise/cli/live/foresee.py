@@ -41,20 +41,26 @@ def _longest(body: Mapping[str, Any], training: Mapping[str, Any], client: Clien
     if not types:
         return None
     told = {"batch": 32} | {key: value for key, value in training.items() if key != "model"}
-    return max(predict(training["model"], gpus=types, **told), key=lambda row: row.step_time_s.value)
+    forecast = predict(training["model"], gpus=types, count=max(1, int(body.get("gpus", 1))), **told)
+    return max(forecast, key=lambda row: row.step_time_s.value)
 
 
 def _types(body: Mapping[str, Any], client: Client) -> list[str]:
     """The GPU types on which the job may run and of which the speed is known."""
     from gpuwise.devices import gpu_type
+    from gpuwise.predict.gpu_rates import is_known
 
     there = dict.fromkeys(node["gpu_type"] for node in client.get("nodes")["nodes"])
     wanted = [name for name in there if not body.get("gpu_types") or name in body["gpu_types"]]
     known = []
     for name in wanted:
         try:
-            known.append(gpu_type(name).name)
+            found = is_known(name)
         except UnknownNameError:
+            found = False
+        if found:
+            known.append(gpu_type(name).name)
+        else:
             print(f"gpuwise: no forecast for {name}: its speed is not known", file=sys.stderr)
     return known
 

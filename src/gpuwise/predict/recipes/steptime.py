@@ -172,9 +172,18 @@ def _floats(column: Any) -> Floats:
     return np.asarray(column, dtype=np.float64)
 
 
+def holdouts(data: Path) -> Iterator[Holdout]:
+    """Networks, families and GPUs left out."""
+    yield from roofline_holdouts(data)
+    yield from transfer_holdouts(data)
+
+
 RECIPES = (
-    Recipe("step_time", "seconds of a training step of any network on any GPU",
-           (torchvision_bench.FOLDER, timm_bench.FOLDER), fit_steptime, roofline_holdouts),
-    Recipe("gpu_transfer", "seconds of a step on a GPU from those on others",
-           (torchvision_bench.FOLDER, "zeus", "gavel"), fit_transfer, transfer_holdouts),
-)  # fmt: skip
+    Recipe(
+        "step_time",
+        "seconds of a training step of any network on any GPU",
+        (torchvision_bench.FOLDER, timm_bench.FOLDER, "zeus", "gavel"),
+        fit_steptime,
+        holdouts,
+    ),
+)
