@@ -239,3 +239,70 @@ def test_wait_leaves_with_the_jobs_code(jobs: list[dict[str, Any]], code: int, t
     assert answer.out == "17\n"
     assert told in answer.err
     assert answer.err.count("\n") == 1
+
+
+# -- forecasts ---------------------------------------------------------------------------------------------------------
+
+MODEL = "import torch\ndef build(batch): return torch.nn.Linear(64, 64), torch.zeros(batch, 64)\n"
+
+
+def nodes(*types: str) -> bytes:
+    return reply({"nodes": [{"gpu_type": each} for each in types]})
+
+
+@pytest.fixture
+def model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    pytest.importorskip("torch", reason="models are traced with PyTorch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "mine.py").write_text(MODEL)
+    return "mine.py:build"
+
+
+def test_a_model_gives_run_time_memory_and_utilization(submit: Submit, model: str) -> None:
+    words = ("--model", model, "--batch", "8", "--steps", "1000", "--", "python", "train.py")
+    answer, server = submit(*words, script=(nodes("V100", "K80"), ONE))
+    assert answer.code == 0
+    assert answer.err.startswith("gpuwise: predicted on K80: step ms")  # the slower of what it may get
+    body = server.asked[1].json
+    assert 0 < body["predicted_s"] < 1000
+    assert body["gpu_memory_bytes"] > 1e8
+    assert 0 < body["gpu_util_frac"] <= 1
+    assert "model" not in body
+
+
+def test_what_is_declared_counts_more_than_what_is_foreseen(submit: Submit, model: str) -> None:
+    words = ("--model", model, "--gpu-memory", "1GiB", "--gpus", "2", "--", "true")
+    _, server = submit(*words, script=(nodes("V100"), ONE))
+    body = server.asked[1].json
+    assert body["gpu_memory_bytes"] == 2**30
+    assert "predicted_s" not in body  # without the number of steps there is no run time
+
+
+def test_more_gpus_are_foreseen_to_take_longer_a_step(submit: Submit, model: str) -> None:
+    times = []
+    for gpus in ("1", "4"):
+        words = ("--model", model, "--steps", "100", "--gpus", gpus, "--", "true")
+        times.append(submit(*words, script=(nodes("V100"), ONE))[1].asked[1].json["predicted_s"])
+    assert times[1] > times[0]
+
+
+@pytest.mark.parametrize("kind", ["cpu-core", "T4G"])
+def test_where_the_speed_of_devices_is_not_known_nothing_is_foreseen(submit: Submit, model: str, kind: str) -> None:
+    answer, server = submit("--model", model, "--steps", "9", "--", "true", script=(nodes(kind), ONE))
+    assert answer.code == 0
+    assert answer.err == f"gpuwise: no forecast for {kind}: its speed is not known\n"
+    assert "predicted_s" not in server.asked[1].json
+
+
+def test_a_batch_without_a_model_is_refused(submit: Submit) -> None:
+    answer, _ = submit("--batch", "8", "--", "true")
+    assert answer.code == 2
+    assert "--batch is for a forecast; say which model it is of, too" in answer.err
+
+
+def test_a_model_that_cannot_be_built_submits_nothing(submit: Submit, folder: Path, model: str) -> None:
+    (folder / "mine.py").write_text("def build(): raise ValueError('no such layer')")
+    answer, server = submit("--model", model, "--", "true", script=(nodes("V100"), ONE))
+    assert answer.code == 2
+    assert "no such layer" in answer.err
+    assert len(server.asked) == 1
