@@ -95,3 +95,52 @@ def test_times_that_cannot_be_are_refused(time_s: list[float]) -> None:
 def test_no_known_column_is_an_error_that_names_them() -> None:
     with pytest.raises(PredictionError, match="iterations, batch, gflops"):
         EndToEndTime().fit({"colour": [1.0]}, [1.0])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_size_that_cannot_be_is_refused_with_its_column_and_value(bad: float) -> None:
+    table, time_s = runs()
+    model = EndToEndTime().fit(table, time_s)
+    asked = {name: column[:3] for name, column in table.items()}
+    spoiled = {**table, "batch": np.where(np.arange(80) == 7, bad, table["batch"])}
+    with pytest.raises(PredictionError, match=rf"column 'batch' is {bad:g} in row 7"):
+        EndToEndTime().fit(spoiled, time_s)
+    with pytest.raises(PredictionError, match=rf"column 'batch' is {bad:g} in row 1"):
+        model.predict({**asked, "batch": [8.0, bad, 8.0]})
+    with pytest.raises(PredictionError, match="column 'gpus' has 2 rows, not 3"):
+        model.predict({**asked, "gpus": [1.0, 1.0]})
+
+
+def delayed(delays: list[float]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Time = 5 s + 100 s for each second of delay + 0.5 s for each sample of the batch."""
+    table = {"disk_delay_s": np.repeat(delays, 8), "batch": np.tile(2.0 ** np.arange(8), len(delays))}
+    return table, 5.0 + 100.0 * table["disk_delay_s"] + 0.5 * table["batch"]
+
+
+def test_a_disk_without_delay_can_be_fitted_and_asked_for() -> None:
+    table, time_s = delayed([0.0, 0.1, 0.2, 0.4])
+    told = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
+    assert told.value[0] == pytest.approx(13.0)
+    assert told.in_domain[0]
+
+
+def test_zeros_among_the_longest_runs_alone_leave_the_inverse_out_too() -> None:
+    """The interval comes from those runs, predicted from the rest, which has no 0."""
+    table, _ = delayed([0.0, 0.1, 0.2, 0.4, 0.8])
+    time_s = 1.0 / (0.01 + table["disk_delay_s"]) + 0.001 * table["batch"]
+    told = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
+    assert np.all(np.isfinite([told.value, told.low, told.high]))
+
+
+def test_a_zero_in_one_job_leaves_the_inverse_out_of_all() -> None:
+    table, time_s = delayed([0.0, 0.1, 0.2, 0.4])
+    job = np.where(table["disk_delay_s"] > 0, "slow", "fast")
+    model = EndToEndTime(by="job").fit({**table, "job": job}, np.where(job == "slow", 1.0 / (time_s - 4.0), time_s))
+    told = model.estimate({"disk_delay_s": [0.0], "batch": [16.0], "job": ["slow"]})
+    assert np.all(np.isfinite([told.value, told.low, told.high]))
+
+
+def test_a_delay_of_zero_that_was_never_fitted_is_refused() -> None:
+    table, time_s = delayed([0.05, 0.1, 0.2, 0.4])
+    with pytest.raises(PredictionError, match="column 'disk_delay_s' is 0, which the fit had no row of"):
+        EndToEndTime().fit(table, time_s).predict({"disk_delay_s": [0.0], "batch": [16.0]})

@@ -152,6 +152,47 @@ def test_a_batch_of_zero_is_refused_with_its_value() -> None:
         model.predict({"job": ["job1"], "batch": [0.0]})
 
 
+def test_one_measurement_gives_a_factor_of_two_and_is_outside_of_what_is_known() -> None:
+    model = HistoryTime().fit({"job": ["new"], "batch": [8.0]}, [1.0])
+    told = model.estimate({"job": ["new"] * 2, "batch": [8.0, 16.0]})
+    assert told.high / told.value == pytest.approx([2.0, 2.0])
+    assert told.value / told.low == pytest.approx([2.0, 2.0])
+    assert not told.in_domain.any()
+
+
+def test_a_job_with_one_size_is_not_sure_because_others_were_tested() -> None:
+    rows = several_jobs()
+    model = HistoryTime().fit(rows, rows["time_s"]).partial_fit({"job": ["new"], "batch": [8.0]}, [1.0])
+    told = model.estimate({"job": ["new", "job1"], "batch": [16.0, 16.0]})
+    assert told.high[0] / told.value[0] == pytest.approx(2.0)
+    assert told.high[1] / told.value[1] < 1.5
+    assert told.in_domain.tolist() == [False, True]
+
+
+def test_few_back_tests_do_not_make_an_interval() -> None:
+    model = HistoryTime().fit({"job": ["new"] * 4, "batch": [8.0, 16.0, 32.0, 64.0]}, [1.0, 2.0, 4.0, 8.0])
+    told = model.estimate({"job": ["new"], "batch": [128.0]})
+    assert told.high[0] / told.low[0] == pytest.approx(4.0)
+    assert not told.in_domain[0]
+
+
+@pytest.mark.parametrize("ratio", [3.0, 30.0])
+def test_measurements_at_one_size_that_differ_are_both_in_the_interval(ratio: float) -> None:
+    alone = HistoryTime().fit({"job": ["new"] * 2, "batch": [8.0, 8.0]}, [1.0, ratio])
+    rows = several_jobs()
+    beside = HistoryTime().fit(rows, rows["time_s"])
+    beside.partial_fit({"job": ["new"] * 4, "batch": [8.0, 8.0, 16.0, 32.0]}, [1.0, ratio, 3.0, 6.0])
+    for model in (alone, beside):
+        told = model.estimate({"job": ["new"], "batch": [8.0]})
+        assert told.low[0] <= 1.0 < ratio <= told.high[0]
+
+
+@pytest.mark.parametrize("bad", [0.0, float("nan")])
+def test_iterations_that_cannot_be_are_refused(bad: float) -> None:
+    with pytest.raises(PredictionError, match=f"column 'iterations' is {bad:g} in row 0"):
+        HistoryTime().fit({"job": ["new"], "batch": [8.0], "iterations": [bad]}, [1.0])
+
+
 def test_zeus_and_gavel_batches_are_extrapolated(data_dir: Path) -> None:
     for read, most in ((recipe.zeus_times, 0.07), (recipe.gavel_times, 0.13)):
         rows = read(data_dir)

@@ -139,6 +139,29 @@ def test_mig_isolates_and_mps_is_between_it_and_time_slices(fitted: Interference
     assert not mps.in_domain.any(), "no MPS was measured"
 
 
+def test_an_mps_pair_that_asks_for_little_may_still_collide_and_is_out_of_domain(fitted: Interference) -> None:
+    little = {"gpu_util_frac": [0.4, 0.3], "mem_util_frac": [0.1, 0.1]}
+    made = fitted.estimate(jobs_together(2, mode="mps", gpu="H100", **little))
+    slices = fitted.estimate(jobs_together(2, gpu="H100", **little))
+    assert made.value.tolist() == made.high.tolist() == [1.0, 1.0]
+    assert made.low.tolist() == slices.low.tolist(), "nobody measured that they do not collide"
+    assert not made.in_domain.any()
+
+
+def test_mps_is_never_surer_of_the_low_end_than_time_slices(fitted: Interference) -> None:
+    much = {"gpu_util_frac": [0.7, 0.6], "mem_util_frac": [0.3, 0.3]}
+    mps, slices = (fitted.estimate(jobs_together(2, mode=mode, **much)) for mode in ("mps", "time_slice"))
+    assert mps.low.tolist() == slices.low.tolist()
+    assert np.all(mps.high >= mps.value)
+
+
+def test_a_job_alone_and_a_mig_slice_are_in_domain_on_any_gpu(fitted: Interference) -> None:
+    assert fitted.estimate(jobs_together(1, mode="mps", gpu="H100")).in_domain.all()
+    mig = fitted.estimate(jobs_together(3, mode="mig", gpu="H100"))
+    assert mig.in_domain.all()
+    assert mig.low.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_mps_collides_only_where_more_is_asked_than_there_is() -> None:
     pair = np.zeros(2, dtype=np.int64)
     assert crowding("mps", pair, np.array([0.5, 0.4]), np.array([0.2, 0.2])).tolist() == [0.0, 0.0]

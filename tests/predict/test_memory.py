@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gpuwise.predict.few import widened
 from gpuwise.predict.memory import MemoryNeed
 from gpuwise.predict.memory_features import at_batch, memory_features
 from gpuwise.predict.memory_parts import AUTOTUNE_BYTES
+from gpuwise.predict.recipes.memory import memory_table
 
 MIB, GIB = 2.0**20, 2.0**30
 CONTEXT = {"K80": 0.4 * GIB, "V100": 1.2 * GIB}
@@ -105,6 +107,18 @@ def test_an_unknown_gpu_has_the_largest_context_and_is_outside() -> None:
     assert not fitted.estimate(asked).in_domain.any()
 
 
+def test_a_framework_is_inside_only_on_gpus_where_it_was_measured_so() -> None:
+    X, y = world()  # noqa: N806
+    other = {**X, "framework": np.full(len(y), "tensorflow"), "gpu": np.full(len(y), "P100")}
+    other["measure"] = np.full(len(y), "allocator")
+    both = {name: np.concatenate([X[name], other[name]]) for name in X}
+    fitted = MemoryNeed().fit(both, np.concatenate([y, y]))
+    assert fitted.estimate(both).in_domain.all()
+    assert not fitted.estimate({**X, "gpu": other["gpu"]}).in_domain.any(), "only TensorFlow was measured on it"
+    assert not fitted.estimate({**other, "gpu": X["gpu"]}).in_domain.any()
+    assert not fitted.estimate({**other, "measure": X["measure"]}).in_domain.any(), "its context there is not known"
+
+
 def test_the_parts_add_up_and_adam_keeps_two_values_more_than_sgd() -> None:
     X, y = world()  # noqa: N806
     fitted = MemoryNeed().fit(X, y)
@@ -115,6 +129,42 @@ def test_the_parts_add_up_and_adam_keeps_two_values_more_than_sgd() -> None:
     assert not plain["optimizer"].any()
     assert adam["optimizer"] == pytest.approx(2 * plain["parameters"])
     assert adam["gradients"] == pytest.approx(plain["gradients"])
+
+
+def test_frozen_parameters_have_neither_gradients_nor_optimizer_states() -> None:
+    X, y = world()  # noqa: N806
+    fitted = MemoryNeed().fit(X, y)
+    all_of_them, half = X["parameter_bytes"], 0.5 * X["parameter_bytes"]
+    whole, some = fitted.breakdown(X), fitted.breakdown({**X, "trainable_bytes": half})
+    assert some["parameters"] == pytest.approx(whole["parameters"])
+    assert some["gradients"] == pytest.approx(0.5 * whole["gradients"])
+    assert some["optimizer"] == pytest.approx(0.5 * whole["optimizer"])
+    assert np.all(fitted.predict({**X, "trainable_bytes": half}) < fitted.predict(X))
+    assert fitted.predict({**X, "trainable_bytes": all_of_them}).tolist() == fitted.predict(X).tolist()
+
+
+def test_a_forward_pass_alone_has_parameters_only() -> None:
+    X, y = world()  # noqa: N806
+    alone = {**X, "trainable_bytes": np.zeros(len(y)), "optimizer_states": np.zeros(len(y))}
+    parts = MemoryNeed().fit(X, y).breakdown(alone)
+    assert parts["parameters"].min() > 0.0
+    assert not parts["gradients"].any()
+    assert not parts["optimizer"].any()
+
+
+def test_frozen_parameters_are_learned_from() -> None:
+    X, y = world()  # noqa: N806
+    frozen = {**X, "trainable_bytes": np.zeros(len(y))}
+    spared = y - 0.9 * 2 * X["parameter_bytes"]
+    found = MemoryNeed().fit(frozen, spared).coefficients_["pytorch"]["states"]
+    assert found == pytest.approx(0.9, abs=0.1)
+
+
+def test_the_bytes_that_are_trained_come_from_the_graph() -> None:
+    whole = graph(convolution())
+    assert memory_features(whole)["trainable_bytes"] == whole.parameter_bytes
+    assert memory_features(replace(whole, trainable_bytes=100.0))["trainable_bytes"] == 100.0
+    assert memory_features(graph(convolution(), optimizer=Optimizer.NONE))["trainable_bytes"] == 0.0
 
 
 def test_running_out_is_sure_with_little_memory_and_unlikely_with_plenty() -> None:
@@ -218,3 +268,13 @@ def test_measured_networks_left_out_are_predicted_within_an_eighth(data_dir: Pat
     seen, asked = rows_where(table, ~out), rows_where(table, out)
     made = MemoryNeed(quantile=0.5).fit(seen, seen["peak_bytes"]).predict(asked)
     assert np.mean(np.abs(made / asked["peak_bytes"] - 1)) < 0.125
+
+
+def test_a_network_has_one_name_in_all_tables(data_dir: Path) -> None:
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    rows = memory_table(data_dir)
+    named = dict(zip(rows["label"].tolist(), rows["architecture"].tolist(), strict=True))
+    assert named["miso_resnet"] == named["salus_resnet50"] == named["schedtune_resnet50"] == "resnet50"
+    assert named["salus_googlenet"] == "googlenet", "however it was rebuilt"
+    assert np.array_equal(rows["trainable_bytes"], rows["parameter_bytes"])

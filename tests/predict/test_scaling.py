@@ -144,6 +144,36 @@ def test_one_gpu_takes_as_long_as_it_was_told() -> None:
     assert model.predict({"step_time_s": [0.5], "gpus": [1], "nodes": [1]})[0] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("name", "bad"), [("gpus", 0.0), ("nodes", float("nan")), ("step_time_s", float("inf"))])
+def test_typical_scaling_refuses_sizes_that_cannot_be(name: str, bad: float) -> None:
+    table = {"step_time_s": [0.1, 0.1, 0.2], "gpus": [2, 4, 2], "nodes": [1, 2, 1], "model": ["a", "a", "b"]}
+    model = TypicalScaling(folds=2).fit(table, [0.12, 0.2, 0.23])
+    for ask in (model.predict, lambda spoiled: TypicalScaling().fit(spoiled, [0.12, 0.2, 0.23])):
+        with pytest.raises(PredictionError, match=f"column '{name}' is {bad:g} in row 1"):
+            ask({**table, name: [1.0, bad, 1.0]})
+
+
+def test_typical_scaling_needs_rows_of_two_models_and_times_above_zero() -> None:
+    table = {"step_time_s": [0.1, 0.2], "gpus": [2, 4], "nodes": [1, 1], "model": ["a", "b"]}
+    with pytest.raises(PredictionError, match="0, 0, 0, 0 rows"):
+        TypicalScaling().fit({name: [] for name in table}, [])
+    with pytest.raises(PredictionError, match="1 models; at least two"):
+        TypicalScaling().fit({**table, "model": ["a", "a"]}, [0.2, 0.3])
+    with pytest.raises(PredictionError, match="measured step time is nan in row 1"):
+        TypicalScaling().fit(table, [0.2, float("nan")])
+
+
+def test_surfaces_refuse_sizes_that_cannot_be() -> None:
+    table, step_s = job()
+    model = AllReduceScaling().fit(table, step_s)
+    with pytest.raises(PredictionError, match="column 'gpus' is 0 in row 0; it must be finite and at least 1"):
+        model.predict({"batch": [8], "gpus": [0], "nodes": [1]})
+    with pytest.raises(PredictionError, match="nodes is 0"):
+        model(2, 0, 8)
+    with pytest.raises(PredictionError, match="column 'batch' is nan in row 0"):
+        AllReduceScaling().fit({**table, "batch": np.full(len(step_s), np.nan)}, step_s)
+
+
 def test_gavel_is_read_as_step_times(data_dir: Path) -> None:
     """ResNet-18, batch 16, K80: 8.758 steps/s of two workers together, so that a step takes 2 / 8.758 s."""
     rows = gavel.isolated(data_dir)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.busy import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data.papers import mlperf_utilization
+from gpuwise.predict.data.miso_utilization import miso_utilization
+from gpuwise.predict.data.papers import mlperf_utilization, packing_utilization
 from gpuwise.predict.utilization import KINDS, GpuUtilization
 
 
@@ -109,6 +112,22 @@ def test_another_testbed_is_outside() -> None:
     assert not fitted.estimate({**X, "testbed": np.full(len(y), "elsewhere")}).in_domain.any()
 
 
+@pytest.mark.parametrize(("column", "value"), [("flops", 1e20), ("kernels", 1e7), ("step_time_s", 1e4)])
+def test_a_job_far_larger_than_any_of_the_fit_is_outside(column: str, value: float) -> None:
+    X, y = world(6)  # noqa: N806
+    fitted = GpuUtilization().fit(X, y)
+    assert fitted.estimate(X).in_domain.all()
+    assert not fitted.estimate({**X, column: np.full(len(y), value)}).in_domain.any()
+
+
+def test_a_size_that_is_not_known_does_not_put_a_job_outside() -> None:
+    X, y = world(6)  # noqa: N806
+    unknown = np.full(len(y), np.nan)
+    assert GpuUtilization().fit(X, y).estimate({**X, "flops": unknown}).in_domain.all()
+    blind = {**X, "flops": unknown, "kernels": unknown}
+    assert GpuUtilization().fit(blind, y).estimate(X).in_domain.all(), "nothing is said of what the fit did not know"
+
+
 @pytest.mark.parametrize("wrong", [0.0, 101.0])
 def test_percent_that_cannot_be_are_refused(wrong: float) -> None:
     X, y = world(6)  # noqa: N806
@@ -146,8 +165,18 @@ def test_traces_that_do_not_match_are_refused() -> None:
 
 def test_the_busy_share_of_mlperf_jobs_comes_from_their_times_on_two_gpus() -> None:
     table = mlperf_utilization()
-    share = dict(zip(table["architecture"].tolist(), table["busy_frac"].tolist(), strict=True))
+    share = dict(zip(table["label"].tolist(), table["busy_frac"].tolist(), strict=True))
     assert len(share) == 9
     gain = 14.90 / 9.318
     assert share["mlperf_IC"] == pytest.approx((16384 / 10873 - 1) / (gain - 1))  # 4:33:04 and 3:01:13
     assert share["mlperf_RM"] == 0.0  # slower on the faster GPU: nothing of it is GPU work
+
+
+def test_a_network_has_one_name_in_all_tables(data_dir: Path) -> None:
+    if find_spec("torchvision") is None:  # not imported here: its compiled part may not fit this PyTorch
+        pytest.skip("torchvision is not installed")
+    tables = [miso_utilization(data_dir), mlperf_utilization(), packing_utilization()]
+    named = {label: name for table in tables for label, name in zip(table["label"], table["architecture"], strict=True)}
+    assert named["miso_resnet"] == named["gandiva_ResNet-50"] == named["mlperf_IC"] == "resnet50"
+    assert named["miso_deepspeech2"] == named["mlperf_SR"]
+    assert named["gandiva_ResNext-50"] != named["gandiva_ResNet-50"]

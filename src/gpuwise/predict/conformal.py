@@ -19,9 +19,9 @@ MOST_KEPT = 400
 class Conformal:
     """Split conformal intervals for positive quantities, in log space, each side by itself.
 
-    A residual is ``log(measured / predicted)`` divided by a scale, larger where the prediction is harder (1 where nothing
-    is known of that). The interval at coverage c is from the (1 − c)/2 to the (1 + c)/2 quantile of residuals of rows
-    left out of the fit, with the correction for their finite number: with n residuals the upper end is the
+    A residual is ``log(measured / predicted)`` divided by a scale, larger where the prediction is harder (1 where
+    nothing is known of that). The interval at coverage c is from the (1 − c)/2 to the (1 + c)/2 quantile of residuals
+    of rows left out of the fit, with the correction for their finite number: with n residuals the upper end is the
     ⌈(n + 1)(1 + c)/2⌉-th smallest, the lower end likewise from below. Residuals must come from predictions for data as
     new as those that will be asked for: leave whole families out if families will be new.
     """

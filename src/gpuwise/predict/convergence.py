@@ -33,6 +33,19 @@ class Curve:
     """Root mean square of what it leaves of the points."""
 
 
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """A curve, and how the loss it was fitted to was brought to 0…1."""
+
+    curve: Curve
+    low: float
+    span: float
+
+    def of(self, loss: float) -> float:
+        """A loss as the curve has it."""
+        return (loss - self.low) / self.span
+
+
 def hyperbola(step: Floats, loss: Floats) -> Curve:
     """Optimus' curve l = 1/(β₀·k + β₁) + β₂: for each β₂ on a grid, β₀ and β₁ by non-negative least squares."""
     span = max(float(np.ptp(loss)), 1e-9)
@@ -133,7 +146,8 @@ class LossCurve:
 
     Points come by `observe`; the curve is fitted when it is asked for. The default is Optimus' (EuroSys'18)
     l = 1/(β₀·k + β₁) + β₂ on the loss normalised to 0…1, outliers removed; ``family`` names another. ``rises`` says
-    that larger is better (None: as the points show).
+    that larger is better; without it, larger is better if the target is above the first value. Say it where a target
+    may have been passed before the first point.
     """
 
     def __init__(self, family: str = "hyperbola", rises: bool | None = None) -> None:
@@ -143,7 +157,7 @@ class LossCurve:
         self.rises = rises
         self._steps: list[float] = []
         self._values: list[float] = []
-        self._fitted: Curve | None = None
+        self._fitted: dict[float, Normalised] = {}
 
     def observe(self, step: ArrayLike, value: ArrayLike) -> Self:
         """Adds points; steps count from 1 and need not be in order."""
@@ -153,7 +167,7 @@ class LossCurve:
         known = np.isfinite(values)  # a loss that overflowed says nothing about the curve
         self._steps += steps[known].tolist()
         self._values += values[known].tolist()
-        self._fitted = None
+        self._fitted = {}
         return self
 
     def __len__(self) -> int:
@@ -161,45 +175,67 @@ class LossCurve:
 
     def curve(self) -> Curve:
         """The curve through the points so far, of the loss normalised to 0…1 over the range seen."""
+        return self._along(self._trend()).curve
+
+    def _along(self, sign: float) -> Normalised:
+        """The curve of ``sign`` times the values, which is taken to fall."""
         if len(self) < LEAST_POINTS:
             raise PredictionError(f"{len(self)} points; a curve needs at least {LEAST_POINTS}")
-        if self._fitted is None:
+        if min(self._steps) == max(self._steps):
+            raise PredictionError(f"all points are at step {self._steps[0]:g}; a curve needs two different ones")
+        if sign not in self._fitted:
             order = np.argsort(self._steps, kind="stable")
             step, value = np.asarray(self._steps)[order], without_outliers(np.asarray(self._values)[order])
-            self._sign = -1.0 if self._goes_up(step, value) else 1.0
-            self._low, self._span = float((self._sign * value).min()), max(float(np.ptp(value)), 1e-12)
-            self._fitted = FAMILIES[self.family](step, (self._sign * value - self._low) / self._span)
-        return self._fitted
+            low, span = float((sign * value).min()), max(float(np.ptp(value)), 1e-12)
+            self._fitted[sign] = Normalised(FAMILIES[self.family](step, (sign * value - low) / span), low, span)
+        return self._fitted[sign]
 
-    def _goes_up(self, step: Floats, value: Floats) -> bool:
-        return bool(np.polyfit(np.log(step), value, 1)[0] > 0) if self.rises is None else self.rises
+    def _trend(self) -> float:
+        """−1 where the values rise (or are said to), else 1."""
+        if self.rises is None:
+            log_step, value = np.log(self._steps), np.asarray(self._values)
+            return -1.0 if len(value) and (log_step - log_step.mean()) @ (value - value.mean()) > 0 else 1.0
+        return -1.0 if self.rises else 1.0
+
+    def _towards(self, target: float) -> float:
+        """−1 where the values have to rise to reach a target, else 1."""
+        if not np.isfinite(target):
+            raise PredictionError(f"a target of {target}; it must be a finite number")
+        if self.rises is None and len(self):
+            return -1.0 if target > self._values[int(np.argmin(self._steps))] else 1.0
+        return self._trend()
 
     def predict(self, step: ArrayLike) -> Floats:
         """The value at these steps."""
-        curve = self.curve()
-        at = np.asarray(step, dtype=np.float64)
-        return np.asarray(self._sign * (curve.at(at) * self._span + self._low))
+        sign = self._trend()
+        seen = self._along(sign)
+        return np.asarray(sign * (seen.curve.at(np.asarray(step, dtype=np.float64)) * seen.span + seen.low))
 
     def reached_at(self, target: float) -> float:
-        """The step at which the value reaches a target: measured if it has, else by the curve; infinite if never."""
-        curve = self.curve()
-        loss = self._sign * np.asarray(self._values)
-        done = loss <= self._sign * target + 1e-12
+        """The step at which the value reaches a target: measured if it has, else by the curve.
+
+        Infinite if never, as for values that stay as they are or go away from the target.
+        """
+        sign = self._towards(target)
+        seen = self._along(sign)
+        done = sign * np.asarray(self._values) <= sign * target + 1e-12
         if done.any():
             return float(np.asarray(self._steps)[done].min())
-        return max(curve.reaches((self._sign * target - self._low) / self._span), max(self._steps))
+        return max(seen.curve.reaches(seen.of(sign * target)), max(self._steps))
 
     def steps_left(self, target: float, coverage: float = 0.9) -> tuple[float, float, float]:
-        """Steps from the last point to the target: value, and the ends of an interval.
+        """Steps from the last point to the target: value, and the ends of an interval; infinite means never.
 
         The interval is where the curve, moved up or down by what it leaves of the points, reaches the target. It knows
         nothing of what will change (a learning rate that drops): `StepsToTarget` learns that from other runs.
         """
-        curve, now = self.curve(), max(self._steps)
-        goal = (self._sign * target - self._low) / self._span
-        wide = curve.error * _normal(coverage)
-        ends = [max(curve.reaches(goal + shift) - now, 0.0) for shift in (wide, -wide)]
-        return max(self.reached_at(target) - now, 0.0), min(ends), max(ends)
+        sign, now = self._towards(target), max(self._steps, default=0.0)
+        seen, left = self._along(sign), max(self.reached_at(target) - now, 0.0)
+        if np.any(sign * np.asarray(self._values) <= sign * target + 1e-12):
+            return 0.0, 0.0, 0.0  # measured: nothing to be unsure of
+        goal, wide = seen.of(sign * target), seen.curve.error * _normal(coverage)
+        ends = [max(seen.curve.reaches(goal + shift) - now, 0.0) for shift in (wide, -wide)]
+        return left, min(left, *ends), max(left, *ends)
 
 
 def _normal(coverage: float) -> float:

@@ -21,7 +21,7 @@ from gpuwise.predict.base import (
     strings,
 )
 from gpuwise.predict.conformal import Conformal
-from gpuwise.predict.given import floats_or, has
+from gpuwise.predict.given import floats_or, has, usable
 
 OWN_VOTES = 1.0
 CLUSTER_VOTES = 3.0
@@ -33,6 +33,10 @@ OTHER_ROWS = 3.0
 """How uncertain a job is: by so many of its own back-tested rows at most, and all others as so many."""
 SHARPNESS = 0.01
 """Forms whose error is this much larger (in log) weigh e times less."""
+LEAST_RESIDUALS = 10
+"""With fewer residuals of back tests nothing is known of how far off predictions are."""
+UNTESTED = 2.0
+"""Then the interval is this factor each way, as it is for a job that was measured at one size only."""
 MOST_ROWS = 1000
 """So many residuals of one back test count for the interval."""
 REACH = 0.5
@@ -51,6 +55,9 @@ class HistoryTime(Predictor):
     Several surfaces (`StepSurface`) are fitted to each job. How much each counts is learned by leaving out the largest
     sizes: of the job itself, of the other jobs of its cluster, and of all jobs. What happened to other jobs of the
     cluster at a number of GPUs that this job has not reached moves its prediction.
+
+    Without back tests, or for a job with a single size, the interval is a factor of two each way, and no row counts as
+    inside the domain. At a size that was measured several times it holds those measurements, as far as coverage asks.
     """
 
     def __init__(self, borrow: bool = True) -> None:
@@ -60,7 +67,7 @@ class HistoryTime(Predictor):
         """Learns each job's surfaces, and from all of them how well which form extrapolates."""
         self.jobs_: dict[str, JobHistory] = {}
         self._add(X, y)
-        self.intervals_ = {axis: self._calibrated(axis) for axis in AXES}
+        self.intervals_ = self._calibrated(AXES)
         return self
 
     def partial_fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
@@ -74,12 +81,13 @@ class HistoryTime(Predictor):
         """A copy that has never seen these jobs, its intervals calibrated anew (for these axes)."""
         made = type(self)(self.borrow)
         made.jobs_ = {name: each for name, each in self.jobs_.items() if name not in jobs}
-        made.intervals_ = {**self.intervals_, **{axis: made._calibrated(axis) for axis in calibrate}}
+        kept = {axis: each for axis, each in self.intervals_.items() if axis not in calibrate}
+        made.intervals_ = {**kept, **made._calibrated(calibrate)}
         return made
 
     def _add(self, X: Columns, y: ArrayLike) -> None:  # noqa: N803
         jobs, rows = np.asarray(strings(X, "job")), _rows(X)
-        step_s = np.asarray(y, dtype=np.float64) / floats_or(X, "iterations", len(rows), 1.0)
+        step_s = np.asarray(y, dtype=np.float64) / _iterations(X, len(rows))
         clusters = strings(X, "cluster") if has(X, "cluster") else [""] * len(rows)
         if not np.all(np.isfinite(step_s)) or np.any(step_s <= 0):
             raise PredictionError("measured times must be finite and above 0; leave out rows that were not measured")
@@ -100,12 +108,22 @@ class HistoryTime(Predictor):
             for axis in AXES:
                 at = np.flatnonzero((jobs == job) & (axes == axis))
                 if len(at):
-                    value, scale = self._says(str(job), rows[at], axis, own_depth=1)
-                    inside[at] = _within_reach(self.jobs_[job], rows[at])
-                    found = self.intervals_[axis].around(np.exp(value), coverage, inside[at], scale)
-                    made[:, at] = found.value, found.low, found.high
-        made *= floats_or(X, "iterations", len(rows), 1.0)
+                    found = self._around(str(job), rows[at], axis, coverage)
+                    made[:, at], inside[at] = (found.value, found.low, found.high), found.in_domain
+        made *= _iterations(X, len(rows))
         return Estimates(made[0], made[1], made[2], inside)
+
+    def _around(self, job: str, rows: Floats, axis: str, coverage: float) -> Estimates:
+        """The step time at sizes of one job along one axis, with its interval."""
+        history = self.jobs_[job]
+        log_s, scale = self._says(job, rows, axis, own_depth=1)
+        value = np.exp(log_s)
+        if axis in self.intervals_ and len(np.unique(history.rows, axis=0)) > 1:
+            found = self.intervals_[axis].around(value, coverage, _within_reach(history, rows), scale)
+        else:
+            found = Estimates(value, value / UNTESTED, value * UNTESTED, np.zeros(len(rows), dtype=np.bool_))
+        low, high = _measured_between(history, rows, coverage)
+        return Estimates(value, np.fmin(found.low, low), np.fmax(found.high, high), found.in_domain)
 
     def _says(self, job: str, rows: Floats, axis: str, own_depth: int) -> tuple[Floats, float]:
         """log of the step time, and how uncertain it is, from back tests of this job of at least ``own_depth``."""
@@ -163,7 +181,12 @@ class HistoryTime(Predictor):
         votes = min(float(len(errors)), OWN_ROWS)
         return float((votes * np.mean(errors) + OTHER_ROWS * common) / (votes + OTHER_ROWS))
 
-    def _calibrated(self, axis: str) -> Conformal:
+    def _calibrated(self, axes: Collection[str]) -> dict[str, Conformal]:
+        """The interval along each axis that has back tests."""
+        found = {axis: self._surprises(axis) for axis in axes}
+        return {axis: Conformal(each) for axis, each in found.items() if len(each) >= LEAST_RESIDUALS}
+
+    def _surprises(self, axis: str) -> Floats:
         """Residuals at the largest sizes of each job, predicted as if they had not been measured."""
         found = []
         for job, history in self.jobs_.items():
@@ -174,7 +197,7 @@ class HistoryTime(Predictor):
                     surprise = surprise - self._shift(job, test.rows, test.cut, weights)
                 few = np.linspace(0, len(surprise) - 1, min(len(surprise), MOST_ROWS)).astype(int)
                 found.append(surprise[few] / self._scale(job, axis, test.depth + 1, weights))
-        return Conformal(np.concatenate(found) if found else [-2.0, 2.0])
+        return np.concatenate(found) if found else np.zeros(0)
 
 
 def _mean_surprise(seen: list[tuple[Floats, Floats]], rows: Floats) -> Floats:
@@ -189,6 +212,25 @@ def _mean_surprise(seen: list[tuple[Floats, Floats]], rows: Floats) -> Floats:
         total += near.max(axis=1) * (near @ sums) / np.maximum(near @ rows_at, 1e-9)
         count += near.max(axis=1)
     return np.asarray((total / count)[index.ravel()])
+
+
+def _measured_between(history: JobHistory, rows: Floats, coverage: float) -> tuple[Floats, Floats]:
+    """The ends of what was measured at just these sizes (finite number corrected); nan where not several times."""
+    ends = np.full((2, len(rows)), np.nan)
+    sizes, index, counts = np.unique(history.rows, axis=0, return_inverse=True, return_counts=True)
+    for size in np.flatnonzero(counts > 1):
+        at = np.flatnonzero(np.all(rows == sizes[size], axis=1))
+        if len(at):
+            rank = np.ceil((counts[size] + 1) * (1.0 + coverage) / 2.0)  # as Conformal counts
+            level = min(1.0, (rank - 1.0) / (counts[size] - 1.0))
+            ends[:, at] = np.quantile(history.step_s[index.ravel() == size], [1.0 - level, level])[:, None]
+    return ends[0], ends[1]
+
+
+def _iterations(X: Columns, count: int) -> Floats:  # noqa: N803
+    given = floats_or(X, "iterations", count, 1.0)
+    usable(given, "column 'iterations'")
+    return given
 
 
 def _within_reach(history: JobHistory, rows: Floats) -> Bools:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, Predictor, floats
 from gpuwise.predict.colocated import Jobs, Pairs, has_column, numbered
 from gpuwise.predict.conformal import Conformal, folds
-from gpuwise.predict.contention import MOST_SPEED, TIME_SLICE, expected
+from gpuwise.predict.contention import MIG, MOST_SPEED, MPS, TIME_SLICE, expected
 from gpuwise.predict.domain import Domain
 from gpuwise.predict.traits import Evidence, Ints
 
@@ -36,7 +36,7 @@ class Interference(Predictor):
     See `contention` for features and crowding, `traits` for what measured co-location adds for jobs it knows. A job
     alone, or in its own MIG slice, runs at 1.0. Each further neighbour adds to the sum: none ever speeds another up.
     Fitted to pairs in time slices. For three and more jobs the sum is the rule of taking turns (n equal jobs get 1/n
-    each), and for MPS crowding is a rule too; both are called out of domain.
+    each), and for MPS crowding is a rule too, so the low end is that of time slices; both are called out of domain.
     """
 
     def __init__(self) -> None:
@@ -62,11 +62,14 @@ class Interference(Predictor):
         self._check_fitted()
         jobs = Jobs(X, self.usual_)
         own, other = jobs.neighbours()
-        odds = np.bincount(own, weights=self._odds(jobs, own, other), minlength=len(jobs)) * jobs.crowding()
+        full = np.bincount(own, weights=self._odds(jobs, own, other), minlength=len(jobs))
+        odds = full * jobs.crowding()
         less, more = self._ends(jobs, coverage)
-        like_pairs = (jobs.size() <= 2) & (np.asarray(jobs.mode) == TIME_SLICE)
-        inside = (self.domain_.holds(jobs.columns) & like_pairs) | (odds == 0.0)
-        low, high = 1.0 / (1.0 + odds * more), 1.0 / (1.0 + odds * less)
+        mode = np.asarray(jobs.mode)
+        like_pairs = (jobs.size() <= 2) & (mode == TIME_SLICE)
+        inside = (self.domain_.holds(jobs.columns) & like_pairs) | (jobs.size() == 1) | (mode == MIG)
+        worst = np.where(mode == MPS, full, odds)  # crowding under MPS is a rule: it may spare nothing
+        low, high = 1.0 / (1.0 + worst * more), 1.0 / (1.0 + odds * less)
         return Estimates(1.0 / (1.0 + odds), low, np.where(high >= MOST_SPEED, 1.0, high), inside)
 
     def traits(self, X: Columns) -> dict[str, Floats]:  # noqa: N803

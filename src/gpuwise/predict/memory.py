@@ -24,9 +24,23 @@ from gpuwise.predict.base import (
 from gpuwise.predict.conformal import Conformal, folds, log_ratio
 from gpuwise.predict.domain import Domain
 from gpuwise.predict.few import widened
-from gpuwise.predict.memory_parts import DEVICE, NAMES, NUMBERS, PRIOR, Table, grown, kinds, pooled, sizes, solve
+from gpuwise.predict.memory_parts import (
+    DEVICE,
+    NAMES,
+    NUMBERS,
+    PRIOR,
+    Table,
+    grown,
+    kinds,
+    places,
+    pooled,
+    sizes,
+    solve,
+    trained_bytes,
+)
 
 NORMAL = NormalDist()
+PLACE = "framework/measure/gpu"
 Way = tuple[float, float]
 """How a framework's coefficients are learned: strength of the prior, growth of the FFT workspace with the batch."""
 
@@ -34,7 +48,7 @@ Way = tuple[float, float]
 class MemoryNeed(Predictor):
     """Peak memory of a training job in bytes.
 
-    ``need = context(gpu) + a·P·(2 + states) + b·largest layer + c·saved activations + d·largest activation +
+    ``need = context(gpu) + a·(P + T·(1 + states)) + b·largest layer + c·saved activations + d·largest activation +
     e·Winograd + f·FFT workspace``, with coefficients of each framework that are not negative and are drawn to what
     physics says. How strongly, and how the FFT workspace grows with the batch, is chosen among ``strengths`` and
     ``growths`` on architectures left out in turn. TensorFlow's pool grows by doubling: on the device it takes the next
@@ -45,8 +59,9 @@ class MemoryNeed(Predictor):
     than ``budget`` on average, then it is the middle.
 
     Columns (see `memory_features`): ``framework`` (pytorch, tensorflow), ``gpu``, ``measure`` (device: what nvidia-smi
-    shows; allocator: what tensors take, without context and pool), ``batch_size``, ``parameter_bytes``,
-    ``optimizer_states`` (values kept for each parameter), ``largest_layer_bytes``, ``saved_bytes``, ``index_bytes``,
+    shows; allocator: what tensors take, without context and pool), ``batch_size``, ``parameter_bytes`` (P),
+    ``trainable_bytes`` (T, those with a gradient: 0 for a forward pass alone; without this column all),
+    ``optimizer_states`` (values kept for each of these), ``largest_layer_bytes``, ``saved_bytes``, ``index_bytes``,
     ``largest_write_bytes``, ``winograd_bytes``, ``fft_bytes``, ``convolutions``; for `fit` also ``architecture``.
     """
 
@@ -68,6 +83,7 @@ class MemoryNeed(Predictor):
         if not len(measured) or np.any(measured <= 0):
             raise PredictionError("memory is learned from rows with more than 0 bytes; there are none or others")
         rows = {name: np.asarray(X[name]) for name in (*NUMBERS, *NAMES, "architecture")}
+        rows["trainable_bytes"] = trained_bytes(X)
         of_kind = np.array(kinds(rows))
         ways = {each: self._best_way(rows, measured, each) for each in sorted(set(rows["framework"].tolist()))}
         residuals = log_ratio(measured, self._left_out(rows, measured, ways))
@@ -76,7 +92,7 @@ class MemoryNeed(Predictor):
         for kind in sorted(set(of_kind.tolist())):
             seen = set(rows["architecture"][of_kind == kind].tolist())
             self.residuals_[kind] = np.sort(widened(residuals[of_kind == kind], len(seen)))
-        self.domain_ = Domain.of(rows, ("parameter_bytes", "saved_bytes"), NAMES)
+        self.domain_ = Domain.of(_domain_columns(rows), ("parameter_bytes", "saved_bytes"), (PLACE,))
         return self
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
@@ -89,7 +105,7 @@ class MemoryNeed(Predictor):
             margin = self._margin(kind)
             there = Conformal(self._residuals_of(kind) - margin).around(raw[of] * np.exp(margin), coverage, of[of])
             made[:, of] = there.value, there.low, there.high
-        inside = self.domain_.holds(X) & np.ones(len(raw), dtype=np.bool_)
+        inside = self.domain_.holds(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
         return Estimates(made[0], made[1], made[2], inside)
 
     def p_oom(self, X: Columns, capacity_bytes: ArrayLike) -> Floats:  # noqa: N803
@@ -109,13 +125,13 @@ class MemoryNeed(Predictor):
         """Bytes by part for each row: what the middle estimate is made of, before the margin against running out."""
         self._check_fitted()
         parts = self._weighted(X)
-        states = floats(X, "optimizer_states")
-        each = parts["states"] / (2.0 + states)
+        weight = np.array([self.coefficients_.get(each, PRIOR)["states"] for each in strings(X, "framework")])
+        gradients = weight * trained_bytes(X)
         tensors = np.asarray(sum(parts.values()))
         return {
-            "parameters": each,
-            "gradients": each,
-            "optimizer": each * states,
+            "parameters": weight * floats(X, "parameter_bytes"),
+            "gradients": gradients,
+            "optimizer": gradients * floats(X, "optimizer_states"),
             "activations": parts["saved"] + parts["largest_write"],
             "workspace": parts["largest_layer"] + parts["winograd"] + parts["fft"],
             "pool": grown(X, tensors) - tensors,
@@ -195,6 +211,12 @@ class MemoryNeed(Predictor):
         for gpu in sorted(set(rows["gpu"].tolist())):
             middle = float(np.median(beside[rows["gpu"] == gpu]))
             self.contexts_.setdefault(framework, {})[gpu] = max(middle, 0.0)
+
+
+def _domain_columns(X: Columns) -> dict[str, Any]:  # noqa: N803
+    """Names go together: a GPU measured with one framework says nothing of another framework's context there."""
+    numbers = {name: floats(X, name) for name in ("parameter_bytes", "saved_bytes")}
+    return {**numbers, **{name: strings(X, name) for name in NAMES}, PLACE: places(X)}
 
 
 def _share_above(residuals: Floats, at: float) -> float:

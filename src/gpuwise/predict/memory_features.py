@@ -23,6 +23,7 @@ def memory_features(graph: Graph) -> dict[str, float]:
     planes = [op for op in forward if _is_plain(op)]
     return {
         "parameter_bytes": graph.parameter_bytes,
+        "trainable_bytes": graph.gradient_bytes,  # 0 where nothing is trained
         "optimizer_states": float(graph.optimizer.states),
         "largest_layer_bytes": 4.0 * max((op.parameters for op in graph.ops), default=0),
         "saved_bytes": graph.saved_bytes,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.predict.base import Columns, Floats, PredictionError, floats, strings
+from gpuwise.predict.colocated import has_column
 
 PRIOR = {"states": 1.0, "largest_layer": 1.0, "saved": 1.0, "largest_write": 1.0, "winograd": 0.3, "fft": 0.5}
 """Parameters, gradients and optimizer states are there once, and so is what is saved; beside them live the gradient of
@@ -41,12 +42,23 @@ def kinds(X: Columns) -> list[str]:  # noqa: N803
     return made
 
 
+def places(X: Columns) -> list[str]:  # noqa: N803
+    """What was measured together: a framework, in one way, on a GPU."""
+    parts = (strings(X, name) for name in NAMES)
+    return ["/".join(each) for each in zip(*parts, strict=True)]
+
+
+def trained_bytes(X: Columns) -> Floats:  # noqa: N803
+    """Parameters that are trained, in bytes; all of them where a table does not say."""
+    return floats(X, "trainable_bytes" if has_column(X, "trainable_bytes") else "parameter_bytes")
+
+
 def sizes(X: Columns, growth: Floats) -> dict[str, Floats]:  # noqa: N803
     """The parts in bytes; ``growth`` is the power of the batch size with which the FFT workspace grows."""
     saved = floats(X, "saved_bytes")
     torch = np.array(strings(X, "framework")) == "pytorch"
     return {
-        "states": floats(X, "parameter_bytes") * (2.0 + floats(X, "optimizer_states")),
+        "states": floats(X, "parameter_bytes") + trained_bytes(X) * (1.0 + floats(X, "optimizer_states")),
         "largest_layer": floats(X, "largest_layer_bytes"),
         "saved": np.where(torch, saved, saved - floats(X, "index_bytes")),
         "largest_write": floats(X, "largest_write_bytes"),

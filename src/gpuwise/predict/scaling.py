@@ -14,16 +14,18 @@ from gpuwise.predict.base import (
     Floats,
     PredictionError,
     Predictor,
-    floats,
     strings,
 )
 from gpuwise.predict.conformal import Conformal, folds, left_out
 from gpuwise.predict.domain import Domain
+from gpuwise.predict.given import sized, usable
 from gpuwise.predict.surface import Shape, StepSurface
 
 OVERLAPS = (1.0, 2.0, 4.0)
 FOLDS = 4
 NUMBERS = ("batch", "gpus", "nodes")
+LEAST = {"gpus": 1.0, "nodes": 1.0}
+"""Other columns must be above 0."""
 
 
 class AllReduceScaling(Predictor):
@@ -39,9 +41,8 @@ class AllReduceScaling(Predictor):
 
     def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
         """Learns the job's surface."""
-        rows, step_s = np.stack([floats(X, name) for name in NUMBERS], axis=1), np.asarray(y, dtype=np.float64)
-        if np.any(~(rows > 0)) or np.any(~(step_s > 0)):
-            raise PredictionError("batch, gpus, nodes and measured step times must be above 0")
+        table, step_s = _checked(X, y, NUMBERS)
+        rows = np.stack([table[name] for name in NUMBERS], axis=1)
         shapes = [Shape(g, self.superlinear, 0.0, anchored) for g in OVERLAPS for anchored in (False, True)]
         errors = [self._validated(shape, rows, step_s) for shape in shapes]
         best = int(np.argmin([np.mean(np.abs(each)) for each in errors]))
@@ -66,7 +67,7 @@ class AllReduceScaling(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """The step time, with its interval."""
         self._check_fitted()
-        value = self.surface_(*(floats(X, name) for name in NUMBERS))
+        value = self.surface_(*(sized(X, name, LEAST.get(name)) for name in NUMBERS))
         return self.interval_.around(value, coverage, self.domain_.holds(X))
 
     def __call__(self, gpus: ArrayLike, nodes: ArrayLike, batch: ArrayLike) -> Floats:
@@ -78,6 +79,8 @@ class AllReduceScaling(Predictor):
         new = sorted({key for key in keys if key not in known})
         if new:
             columns = np.asarray(new).T
+            for name, column in zip(NUMBERS, columns, strict=True):
+                usable(column, name, LEAST.get(name))
             known.update(zip(new, (1.0 / self.surface_(columns[0], columns[1], columns[2])).tolist(), strict=True))
         return np.array([known[key] for key in keys]).reshape(asked[0].shape)
 
@@ -101,10 +104,11 @@ class TypicalScaling(Predictor):
 
     def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
         """Learns from jobs that ran on one and on several GPUs."""
-        measured = np.asarray(y, dtype=np.float64)
         names = ("step_time_s", "gpus", "nodes")
-        table = {name: floats(X, name) for name in names}
+        table, measured = _checked(X, y, names)
         models = np.asarray(strings(X, "model"))
+        if len(np.unique(models)) < 2 or len(models) != len(measured):
+            raise PredictionError(f"{len(np.unique(models))} models; at least two are needed, and a name in each row")
         table["share"] = _shares(models)
         said = left_out(_typical, table, measured, models, count=self.folds)
         self.theta_ = _theta(table, measured)
@@ -116,9 +120,20 @@ class TypicalScaling(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """The step time, with its interval."""
         self._check_fitted()
-        table = {name: floats(X, name) for name in ("step_time_s", "gpus", "nodes")}
+        table = {name: sized(X, name, LEAST.get(name)) for name in ("step_time_s", "gpus", "nodes")}
         value = table["step_time_s"] + _overheads(table) @ self.theta_
         return self.interval_.around(value, coverage, self.domain_.holds(table))
+
+
+def _checked(X: Columns, y: ArrayLike, names: tuple[str, ...]) -> tuple[dict[str, Floats], Floats]:  # noqa: N803
+    """The columns and what was measured, of rows that can be."""
+    table, measured = {name: sized(X, name, LEAST.get(name)) for name in names}, np.asarray(y, dtype=np.float64)
+    counts = [len(column) for column in (*table.values(), np.atleast_1d(measured))]
+    if counts[-1] == 0 or len(set(counts)) > 1:
+        told = ", ".join(str(count) for count in counts)
+        raise PredictionError(f"{', '.join(names)} and measured times have {told} rows; one or more of each is needed")
+    usable(measured, "measured step time")
+    return table, measured
 
 
 def _overheads(table: Columns) -> Floats:

@@ -20,6 +20,7 @@ from gpuwise.predict.base import (
     strings,
 )
 from gpuwise.predict.conformal import Conformal
+from gpuwise.predict.given import has, sized
 from gpuwise.predict.training_runs import ALONE, SAYS, Run, beside
 
 IS_ALONE = np.isin(SAYS, ALONE)
@@ -52,7 +53,7 @@ class StepsToTarget(Predictor):
         """Keeps the runs, and learns which way of asking was right about them."""
         runs = _runs(X)
         totals = np.asarray(y, dtype=np.float64)
-        if not len(runs) or np.any(~(totals > 0)):
+        if totals.shape != (len(runs),) or np.any(~(totals > 0)) or np.any(np.isinf(totals)):
             raise PredictionError("each run must have reached its target, at a step above 0")
         self.runs_ = runs
         self.totals_ = totals
@@ -144,5 +145,14 @@ class StepsToTarget(Predictor):
 
 
 def _runs(X: Columns, signs: Mapping[str, float] | None = None) -> list[Run]:  # noqa: N803
-    columns = (strings(X, "workload"), floats(X, "batch"), X["steps"], X["values"], floats(X, "target"))
+    for name in ("steps", "values"):
+        if not has(X, name):
+            raise PredictionError(f"column {name!r} is needed, with an array for each run")
+    columns = (strings(X, "workload"), sized(X, "batch"), X["steps"], X["values"], floats(X, "target"))
+    lengths = {len(column) for column in columns}
+    if lengths == {0} or len(lengths) > 1:
+        counts = ", ".join(str(len(column)) for column in columns)
+        raise PredictionError(
+            f"workload, batch, steps, values, target have {counts} rows; one or more of each is needed"
+        )
     return [Run.of(*row, (signs or {}).get(row[0], 1.0)) for row in zip(*columns, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations
 
 import numpy as np
@@ -13,11 +14,15 @@ REMOVE = 0.10
 """Probabilities of the partial F test: below the first a feature enters, above the second it leaves again."""
 
 
-def augmented(table: dict[str, Floats]) -> dict[str, Floats]:
-    """Features with their inverses and the products of any two of different features, as Ardagna et al. have it."""
+def augmented(table: dict[str, Floats], zeros: Collection[str] = ()) -> dict[str, Floats]:
+    """Features with their inverses and the products of any two of different features, as Ardagna et al. have it.
+
+    A feature that may be 0 (named in ``zeros``, or seen to be) has no inverse.
+    """
     single = {name: column for name, column in table.items() if np.ptp(column) > 0}
     terms = {name: (name, column) for name, column in single.items()}
-    terms |= {f"1/{name}": (name, 1.0 / column) for name, column in single.items() if np.all(column > 0)}
+    inverted = {name: column for name, column in single.items() if name not in zeros and np.all(column > 0)}
+    terms |= {f"1/{name}": (name, 1.0 / column) for name, column in inverted.items()}
     made = {name: column for name, (_, column) in terms.items()}
     for one, other in combinations(terms, 2):
         if terms[one][0] != terms[other][0]:

@@ -49,6 +49,8 @@ class Run:
         at, value = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
         if at.shape != value.shape or np.any(~(at > 0)) or np.any(np.diff(at) < 0):
             raise PredictionError(f"workload {workload!r}: steps must be above 0, in order, and one for each value")
+        if not np.isfinite(target):
+            raise PredictionError(f"workload {workload!r}: a target of {target}; it must be a finite number")
         if len(value):
             sign = -1.0 if target > value[0] else 1.0
         return cls(workload, batch, at, sign * value, sign * target, sign)

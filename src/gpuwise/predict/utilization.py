@@ -8,7 +8,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor, floats, strings
+from gpuwise.predict.base import (
+    COVERAGE,
+    Bools,
+    Columns,
+    Estimates,
+    Floats,
+    PredictionError,
+    Predictor,
+    floats,
+    strings,
+)
 from gpuwise.predict.conformal import Conformal, folds, log_ratio
 from gpuwise.predict.domain import Domain
 from gpuwise.predict.few import widened
@@ -16,6 +26,8 @@ from gpuwise.predict.trees import Forest
 
 SIZES = ("flops", "kernels", "batch_size", "parameter_bytes", "activation_bytes")
 """From the graph; they and the step time go in as logarithms."""
+RANGED = ("step_time_s", "flops", "kernels")
+"""Numbers beyond whose range in the fit a job is outside."""
 LEAST_BUSY = 0.02
 LEAST_PCT, MOST_PCT = 1.0, 99.5
 SEED = 0
@@ -48,7 +60,7 @@ class GpuUtilization(Predictor):
     Columns: ``testbed`` (who measured, with which framework; one that is not known gets no shift of its own),
     ``busy_frac`` (device-busy time over step time, as the time model has it), ``busy_time_s``, ``step_time_s``,
     ``flops``, ``kernels``, ``batch_size``, ``parameter_bytes``, ``activation_bytes``, all for one step; NaN where not
-    known. For `fit` also ``architecture``.
+    known. For `fit` also ``architecture``. Outside are other testbeds, and sizes in `RANGED` beyond those of the fit.
     """
 
     def __init__(self, parts: int = 5) -> None:
@@ -75,7 +87,8 @@ class GpuUtilization(Predictor):
             self.chosen_[kind], self.models_[kind] = options[best][1], _learned(options[best], table, goal)
         left_out = _percent(np.mean(logits, axis=0))
         self.conformal_ = Conformal(widened(log_ratio(measured, left_out), len(set(groups))))
-        self.domain_ = Domain.of(_known(X), names=("testbed",))
+        known = [name for name in RANGED if np.isfinite(floats(X, name)).any()]
+        self.domain_ = Domain.of(_domain_columns(X), known, ("testbed",))
         return self
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
@@ -83,9 +96,16 @@ class GpuUtilization(Predictor):
         self._check_fitted()
         table = self._table(X)
         value = _percent(np.mean([_applied(each, table) for each in self.models_.values()], axis=0))
-        inside = self.domain_.holds(X) & np.isfinite(_times(X, self.host_s_)[0])
+        inside = self._like_fit(X) & np.isfinite(_times(X, self.host_s_)[0])
         made = self.conformal_.around(value, coverage, inside)
         return Estimates(value, made.low, np.minimum(made.high, 100.0), inside)
+
+    def _like_fit(self, X: Columns) -> Bools:  # noqa: N803
+        """Whether each row is in the domain; a number that is not known counts as inside."""
+        columns = _domain_columns(X)
+        for name, (low, _) in self.domain_.ranges.items():
+            columns[name] = np.where(np.isnan(columns[name]), low, columns[name])
+        return self.domain_.holds(columns)
 
     def _scale(self, X: Columns) -> None:  # noqa: N803
         """Middle and spread of each number; what is not known is put in the middle."""
@@ -124,8 +144,8 @@ def _host_s(X: Columns) -> float:  # noqa: N803
     return float(np.median(np.maximum(known, 0.0))) if len(known) else 0.0
 
 
-def _known(X: Columns) -> dict[str, list[str]]:  # noqa: N803
-    return {"testbed": strings(X, "testbed")}
+def _domain_columns(X: Columns) -> dict[str, Any]:  # noqa: N803
+    return {"testbed": strings(X, "testbed"), **{name: floats(X, name) for name in RANGED}}
 
 
 def _logit(percent: Floats) -> Floats:

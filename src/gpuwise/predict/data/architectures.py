@@ -26,16 +26,22 @@ class Architecture:
     image: int | None = None
     pieces: int = 1
     """How often each kernel of the trace runs: what repeats over time is traced once."""
+    known_as: str = ""
+
+    @property
+    def network(self) -> str:
+        """The network's name, the same in all data sets and for all image sizes."""
+        return self.known_as or self.model.rpartition(":")[2]
 
 
-def _blueprint(name: str, pieces: int = 1) -> Architecture:
-    return Architecture(f"{BLUEPRINTS}:{name}", pieces=pieces)
+def _blueprint(name: str, pieces: int = 1, known_as: str = "") -> Architecture:
+    return Architecture(f"{BLUEPRINTS}:{name}", pieces=pieces, known_as=known_as)
 
 
 SALUS: Mapping[str, Architecture] = {
     "inception3": Architecture("torchvision:inception_v3"),
     "inception4": Architecture("timm:inception_v4"),
-    "googlenet": _blueprint("plain_googlenet"),
+    "googlenet": _blueprint("plain_googlenet", known_as="googlenet"),
     "overfeat": _blueprint("overfeat"),
 }
 """TensorFlow's CNN benchmarks where their names or networks differ from torchvision's."""
@@ -84,9 +90,12 @@ def traced(made: Architecture, batch: int = TRACED) -> Graph | None:
 
 
 def memory_row(made: Architecture, batch: float, states: int) -> dict[str, float] | None:
-    """The columns of the memory model at a batch size; None if there is no such model."""
+    """The columns of the memory model at a batch size, all parameters trained; None if there is no such model."""
     row = _features(made, memory_features)
-    return None if row is None else at_batch(row, TRACED, batch) | {"optimizer_states": float(states)}
+    if row is None:
+        return None
+    told = {"optimizer_states": float(states), "trainable_bytes": row["parameter_bytes"]}
+    return at_batch(row, TRACED, batch) | told
 
 
 def utilization_row(made: Architecture, batch: float, gpu: str) -> dict[str, float] | None:

@@ -25,12 +25,14 @@ def miso_memory(data: Path) -> dict[str, NDArray[Any]]:
     made = []
     for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
         batch = float(row["batch_size"])
-        features = memory_row(architecture(row["model"], MISO), batch, OPTIMIZER_STATES)
+        made_of = architecture(row["model"], MISO)
+        features = memory_row(made_of, batch, OPTIMIZER_STATES)
         if features is None:
             continue
-        names = {"data": "miso", "architecture": f"miso_{row['model']}", "batch_size": batch, "gpu": GPU}
+        names = {"data": "miso", "label": f"miso_{row['model']}", "architecture": made_of.network}
+        place = {"batch_size": batch, "gpu": GPU}
         kept = {"framework": "tensorflow", "measure": "device", "peak_bytes": float(row["memory_mb"]) * MIB}
-        made.append(names | kept | features)
+        made.append(names | place | kept | features)
     return columns(made)
 
 
@@ -50,12 +52,13 @@ def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
     made = []
     for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
         model, batch = row["model"], float(row["batch_size"])
-        work = utilization_row(architecture(model, MISO), batch, GPU)
+        made_of = architecture(model, MISO)
+        work = utilization_row(made_of, batch, GPU)
         if work is None:
             continue
         seconds = step_s.get((model, batch), np.nan)
         share = min(work["busy_time_s"] / seconds, 1.0)
-        names = {"data": "miso", "testbed": "miso", "architecture": f"miso_{model}"}
+        names = {"data": "miso", "testbed": "miso", "label": f"miso_{model}", "architecture": made_of.network}
         kept = {"util_pct": float(row["sm_util_pct"]), "step_time_s": seconds, "busy_frac": share}
         made.append({**names, **kept, **work})
     return columns(made)

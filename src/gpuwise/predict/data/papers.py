@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.data.architectures import GANDIVA, utilization_row
+from gpuwise.predict.data.architectures import GANDIVA, MISO, utilization_row
 from gpuwise.predict.data.tables import columns
 
 UNKNOWN = ("batch_size", "flops", "kernels", "busy_time_s", "parameter_bytes", "activation_bytes", "step_time_s")
@@ -23,6 +23,8 @@ _MLPERF = {  # average GPU utilization in percent on the V100; job time in secon
     "SR": (65.1, 54454, 39212),
     "RF": (62.7, 22117, 20760),
 }
+_SAME = {"IC": GANDIVA["ResNet-50"].network, "SR": MISO["deepspeech2"].network}
+"""The reference networks of MLPerf 0.5 that other data sets have, too."""
 _V100_TFLOPS, _P100_TFLOPS = 14.90, 9.318
 """FP32, as the same slides have it."""
 _PACKING = {  # GPU utilization in percent, minibatches a second when time-sliced on a P40
@@ -49,7 +51,7 @@ def mlperf_utilization() -> dict[str, NDArray[Any]]:
     made = []
     for model, (percent, p100_s, v100_s) in _MLPERF.items():
         share = (p100_s / v100_s - 1.0) / (_V100_TFLOPS / _P100_TFLOPS - 1.0)
-        made.append(_row("mlperf", model, percent, {"busy_frac": min(max(share, 0.0), 1.0)}))
+        made.append(_row("mlperf", model, _SAME.get(model, model), percent, {"busy_frac": min(max(share, 0.0), 1.0)}))
     return columns(made)
 
 
@@ -59,10 +61,12 @@ def packing_utilization() -> dict[str, NDArray[Any]]:
     for model, (percent, per_s) in _PACKING.items():
         work = utilization_row(GANDIVA[model], _BATCH[model], "P40") if model in GANDIVA else None
         share = np.nan if work is None else min(work["busy_time_s"] * per_s, 1.0)
-        made.append(_row("gandiva", model, percent, {**(work or {}), "step_time_s": 1.0 / per_s, "busy_frac": share}))
+        network = GANDIVA[model].network if model in GANDIVA else model
+        known = {**(work or {}), "step_time_s": 1.0 / per_s, "busy_frac": share}
+        made.append(_row("gandiva", model, network, percent, known))
     return columns(made)
 
 
-def _row(testbed: str, model: str, percent: float, known: dict[str, float]) -> dict[str, Any]:
-    names = {"data": testbed, "testbed": testbed, "architecture": f"{testbed}_{model}", "util_pct": percent}
-    return {**names, **dict.fromkeys(UNKNOWN, np.nan), **known}
+def _row(testbed: str, model: str, network: str, percent: float, known: dict[str, float]) -> dict[str, Any]:
+    names = {"data": testbed, "testbed": testbed, "label": f"{testbed}_{model}", "architecture": network}
+    return {**names, "util_pct": percent, **dict.fromkeys(UNKNOWN, np.nan), **known}

@@ -25,10 +25,12 @@ def salus_memory(data: Path) -> dict[str, NDArray[Any]]:
     made = []
     for row in read_rows(data / "salus" / "workloads.csv"):
         batch = float(row["batch_size"])
-        features = memory_row(architecture(row["model"], SALUS), batch, OPTIMIZER_STATES)
+        made_of = architecture(row["model"], SALUS)
+        features = memory_row(made_of, batch, OPTIMIZER_STATES)
         if features is None:
             continue
-        names = {"data": "salus", "architecture": row["model"], "batch_size": batch, "gpu": GPU}
+        names = {"data": "salus", "label": f"salus_{row['model']}", "architecture": made_of.network}
+        place = {"batch_size": batch, "gpu": GPU}
         kept = {"framework": "tensorflow", "measure": "allocator", "peak_bytes": float(row["peak_mem_mb"]) * MIB}
-        made.append(names | kept | features)
+        made.append(names | place | kept | features)
     return columns(made)

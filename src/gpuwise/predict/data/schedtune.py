@@ -25,13 +25,15 @@ def schedtune_memory(data: Path) -> dict[str, NDArray[Any]]:
     made = []
     for row in read_rows(data / "schedtune" / "model_stats.csv"):
         batch = float(row["batchsize"])
-        features = memory_row(architecture(row["model"]), batch, OPTIMIZER_STATES)
+        made_of = architecture(row["model"])
+        features = memory_row(made_of, batch, OPTIMIZER_STATES)
         if features is None:
             continue
         gpu = _gpu(int(row["Pipelines/CUDA cores"]), int(row["SM count"]))
-        names = {"data": "schedtune", "architecture": row["model"], "batch_size": batch, "gpu": gpu}
+        names = {"data": "schedtune", "label": f"schedtune_{row['model']}", "architecture": made_of.network}
+        place = {"batch_size": batch, "gpu": gpu}
         kept = {"framework": "pytorch", "measure": "device", "peak_bytes": float(row["peak mem usage"]) * MIB}
-        made.append(names | kept | features)
+        made.append(names | place | kept | features)
     return columns(made)
 
 

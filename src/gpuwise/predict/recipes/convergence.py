@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from gpuwise.predict.training_runs import ALONE, BESIDE, SAYS, Run, common_targe
 
 Table = dict[str, NDArray[Any]]
 TARGETS = (Target("mape", 0.20, 0.10), Target("coverage", 0.85, 0.88))
+LEAST_LEFT = 1e-3
+"""Epochs left by a prediction that says a run should be there already."""
 LEAST_EPOCHS = 4
 """Runs that get there sooner have no half-way to speak of: they are known, but not asked about."""
 
@@ -79,7 +82,8 @@ def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tupl
     return rows_where(rows, long), Estimates(value, low, high, inside.astype(np.bool_))
 
 
-def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, **more: Any) -> Holdout:
+def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
+    """Total epochs, asked half-way."""
     tables, parts = [], []
     for source in ("pollux", "zeus"):
         rows = runs(data, source)
@@ -93,25 +97,36 @@ def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str,
     told = Estimates(*(np.concatenate([getattr(part, each) for part in parts]) for each in names))
     labels, source_of = list(rows["run"]), list(rows["data"])
     return Holdout(
-        name, "StepsToTarget", ("pollux", "zeus"), left_out, "epochs", rows["total"], told, labels, source_of, **more
+        name, "StepsToTarget", ("pollux", "zeus"), left_out, "epochs", rows["total"], told, labels, source_of, (), note
     )
+
+
+def remaining(whole: Holdout, name: str, targets: tuple[Target, ...] = ()) -> Holdout:
+    """The epochs that remain, from a holdout of their total: half of them are done when it is asked."""
+    done = whole.measured / 2.0
+    told = whole.estimates
+    value, low, high = (np.maximum(each - done, LEAST_LEFT) for each in (told.value, told.low, told.high))
+    note = whole.note.replace("error of the total", "error of what remains")
+    left = Estimates(value, low, high, told.in_domain)
+    return replace(whole, name=name, measured=whole.measured - done, estimates=left, targets=targets, note=note)
 
 
 def holdouts(data: Path) -> Iterator[Holdout]:
-    """Runs asked half-way: with other batch sizes of the workload known, and alone."""
-    note = "error of the total; half-way, that of the remaining epochs is twice as large"
-    yield _holdout(
-        "convergence-half-way", data, "batch", SAYS,
-        "one batch size of a workload at a time: the second half of its runs", targets=TARGETS, note=note,
-    )  # fmt: skip
+    """Runs asked half-way: with other batch sizes of the workload known, and alone; what remains, and the total."""
+    note = "error of the total"
+    half = "one batch size of a workload at a time: the second half of its runs"
+    whole = _holdout("convergence-half-way-total", data, "batch", SAYS, half, note)
+    yield remaining(whole, "convergence-half-way", TARGETS)
+    yield whole
     note += "; runs with at least three points by then"
-    yield _holdout(
-        "convergence-workload-unseen", data, "workload", ALONE, "one workload at a time: the second half", note=note
-    )
-    yield _holdout(
-        "convergence-published", data, "workload", ("hyperbola",), "one workload at a time: the second half",
-        note=note + "; Optimus' curve alone, at most four times what was done",
-    )  # fmt: skip
+    half = "one workload at a time: the second half"
+    whole = _holdout("convergence-workload-unseen-total", data, "workload", ALONE, half, note)
+    yield remaining(whole, "convergence-workload-unseen")
+    yield whole
+    note += "; Optimus' curve alone, at most four times what was done"
+    whole = _holdout("convergence-published-total", data, "workload", ("hyperbola",), half, note)
+    yield remaining(whole, "convergence-published")
+    yield whole
 
 
 RECIPES = (

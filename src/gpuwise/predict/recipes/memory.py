@@ -38,7 +38,6 @@ def holdouts(data: Path) -> Iterator[Holdout]:
     """One model left out at a time, in whatever data set it occurs; then one family."""
     rows = memory_table(data)
     models = np.array([str(each) for each in rows["architecture"]])
-    rows["model"] = models
     made = _left_out("memory-model-unseen", rows, models, "one model at a time")
     yield made
     for name in sorted(set(rows["data"])):
@@ -58,8 +57,8 @@ def _left_out(
 ) -> Holdout:
     estimates = predicted_without(rows, groups, lambda seen: MemoryNeed().fit(seen, seen["peak_bytes"]))
     labels = [
-        f"{model} batch {batch:g} on {gpu}"
-        for model, batch, gpu in zip(rows["model"], rows["batch_size"], rows["gpu"], strict=True)
+        f"{label} batch {batch:g} on {gpu}"
+        for label, batch, gpu in zip(rows["label"], rows["batch_size"], rows["gpu"], strict=True)
     ]
     return Holdout(
         name=name,

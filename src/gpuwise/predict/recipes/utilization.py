@@ -28,7 +28,7 @@ def fit(data: Path) -> GpuUtilization:
 
 
 def holdouts(data: Path) -> Iterator[Holdout]:
-    """One architecture left out at a time: of MISO and both papers together, and of MISO alone as it is shipped."""
+    """One architecture left out at a time, wherever it occurs: of MISO and both papers together, and of MISO alone."""
     shipped = miso_utilization(data)
     every = stacked([shipped, mlperf_utilization(), packing_utilization()])
     estimates = _predicted_without(every)
@@ -61,9 +61,7 @@ def _holdout(name: str, rows: Table, of: Estimates, mask: NDArray[np.bool_]) -> 
         unit="%",
         measured=kept["util_pct"],
         estimates=Estimates(of.value[mask], of.low[mask], of.high[mask], of.in_domain[mask]),
-        labels=[
-            f"{model} batch {batch:g}" for model, batch in zip(kept["architecture"], kept["batch_size"], strict=True)
-        ],
+        labels=[f"{label} batch {batch:g}" for label, batch in zip(kept["label"], kept["batch_size"], strict=True)],
         group=[str(each) for each in kept["data"]],
         targets=TARGETS,
         note="measured step times stand in for the time model",
