@@ -112,6 +112,7 @@ LOST = Exit(code=137, signal=9, lost=True)
         (Exit(code=143, signal=15, asked="stop"), Goal.AWAY, {}, Outcome.SUSPENDED),
         (Exit(code=137, signal=9, asked="kill"), Goal.MOVE, {"why": "GPU 0 was lost"}, Outcome.MOVED),
         (Exit(code=137, signal=9, asked="kill"), Goal.END, {"why": "GPU 0 was lost"}, Outcome.LOST),
+        (Exit(code=137, signal=9, asked="kill"), Goal.RUN, {"why": "GPU 0 was lost"}, Outcome.LOST),
         (Exit(code=143, signal=15, asked="stop"), Goal.RUN, {"why": "time limit", "final": True}, Outcome.FAILED),
         (Exit(code=0, asked="stop"), Goal.AWAY, {"why": "time limit", "final": True}, Outcome.FAILED),
         (Exit(code=0), Goal.RUN, {"why": "time limit", "final": True}, Outcome.SUCCEEDED),  # it was faster

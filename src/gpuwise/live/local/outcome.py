@@ -33,7 +33,7 @@ def judge(ended: Exit, goal: Goal, *, left_as_asked: bool, final: bool, why: str
         return Outcome.FAILED
     if left_as_asked or (told and goal is not Goal.RUN):
         return Outcome.SUSPENDED if goal is Goal.AWAY else Outcome.MOVED
-    if ended.lost or ended.asked == "shutdown":
+    if ended.lost or ended.asked == "shutdown" or (told and why):  # its device was lost; the engine will learn of it
         return Outcome.LOST
     if ended.code == 0:
         return Outcome.SUCCEEDED
