@@ -176,6 +176,24 @@ def test_a_launch_waits_until_the_job_before_has_left(bench: Bench) -> None:
     assert began + 0.4 <= suspended.at_s <= started.at_s
 
 
+def test_a_parked_job_that_is_taken_back_before_it_could_go_on_is_suspended_again(bench: Bench) -> None:
+    parked = bench.start("1", "sleep", "60")
+    bench.expect(JobStarted, parked)
+    bench.order(Suspend(parked))
+    bench.expect(JobSuspended, parked)
+    slow = bench.start("2", *TRAINER, "1000", "0.01", "deaf", grace_s=2.0)
+    bench.expect(JobStarted, slow)
+    bench.until(lambda: "from 0 of 1000" in bench.output("2"))
+    bench.order(Suspend(slow), Resume(parked, on((0, 0))))  # it waits until the other has left
+    bench.turn(0.2)
+    bench.order(Suspend(parked))
+    bench.expect(JobSuspended, parked, within_s=1.0)
+    bench.expect(JobSuspended, slow)
+    bench.order(Resume(parked, on((0, 0))))
+    bench.expect(JobStarted, parked)
+    assert len(bench.reported(AttemptEnded, "1")) == 1
+
+
 def test_a_job_that_saves_is_moved(bench: Bench) -> None:
     row = bench.start("1", *TRAINER, "60", "0.02", duration_s=100.0)
     bench.expect(JobStarted, row)

@@ -356,10 +356,13 @@ class Fleet:
         self.touch_waiting()
 
     def _parked(self, run: Run, want: Wanted) -> None:
-        """A run that was stopped where it is has left its devices, as far as the engine is concerned."""
-        if not run.told_over:
-            Ending.parked(self._outbox, run, want, self._clock.now_s())
-            run.told_over = True
+        """A run that was stopped where it is has left its devices, as far as the engine is concerned.
+
+        Its end is reported once. The engine is told whenever it waits to hear: it may have given the job another place
+        and taken it back before the run could go on there.
+        """
+        Ending.parked(self._outbox, run, want, self._clock.now_s())
+        run.told_over = True
         self.touch_waiting()  # after a restart it may be news to us only, and others wait for these devices
 
     def _give_up(self, run: Run, why: str) -> None:
