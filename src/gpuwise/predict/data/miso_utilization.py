@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.data.architectures import MISO, architecture, memory_row, utilization_row
+from gpuwise.predict.data.architectures import MISO, architecture, utilization_row
+from gpuwise.predict.data.memory_tables import Peak, memory_table
 from gpuwise.predict.data.tables import columns, read_rows
 
-MIB = 2.0**20
 GPU = "A100"
 OPTIMIZER_STATES = 2
 """Adam, in nearly all of the training scripts."""
@@ -22,18 +22,9 @@ def miso_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     All are TensorFlow with a pool that grows. Models without a known architecture are left out.
     """
-    made = []
-    for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
-        batch = float(row["batch_size"])
-        made_of = architecture(row["model"], MISO)
-        features = memory_row(made_of, batch, OPTIMIZER_STATES)
-        if features is None:
-            continue
-        names = {"data": "miso", "label": f"miso_{row['model']}", "architecture": made_of.network}
-        place = {"batch_size": batch, "gpu": GPU}
-        kept = {"framework": "tensorflow", "measure": "device", "peak_bytes": float(row["memory_mb"]) * MIB}
-        made.append(names | place | kept | features)
-    return columns(made)
+    rows = read_rows(data / "miso" / "utilization_summary_a100.csv")
+    peaks = (Peak(row["model"], float(row["batch_size"]), GPU, float(row["memory_mb"])) for row in rows)
+    return memory_table("miso", peaks, framework="tensorflow", measure="device", states=OPTIMIZER_STATES, known=MISO)
 
 
 def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gpuwise.predict.data.architectures import SALUS, architecture, memory_row
-from gpuwise.predict.data.tables import columns, read_rows
+from gpuwise.predict.data.architectures import SALUS
+from gpuwise.predict.data.memory_tables import Peak, memory_table
+from gpuwise.predict.data.tables import read_rows
 
-MIB = 2.0**20
 GPU = "P100"
 """Of the paper's testbed; the file does not say."""
 OPTIMIZER_STATES = 0
@@ -22,15 +22,8 @@ def salus_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     Models without a known architecture are left out.
     """
-    made = []
-    for row in read_rows(data / "salus" / "workloads.csv"):
-        batch = float(row["batch_size"])
-        made_of = architecture(row["model"], SALUS)
-        features = memory_row(made_of, batch, OPTIMIZER_STATES)
-        if features is None:
-            continue
-        names = {"data": "salus", "label": f"salus_{row['model']}", "architecture": made_of.network}
-        place = {"batch_size": batch, "gpu": GPU}
-        kept = {"framework": "tensorflow", "measure": "allocator", "peak_bytes": float(row["peak_mem_mb"]) * MIB}
-        made.append(names | place | kept | features)
-    return columns(made)
+    rows = read_rows(data / "salus" / "workloads.csv")
+    peaks = (Peak(row["model"], float(row["batch_size"]), GPU, float(row["peak_mem_mb"])) for row in rows)
+    return memory_table(
+        "salus", peaks, framework="tensorflow", measure="allocator", states=OPTIMIZER_STATES, known=SALUS
+    )

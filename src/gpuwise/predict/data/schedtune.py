@@ -9,10 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from gpuwise.devices import gpu_types
-from gpuwise.predict.data.architectures import architecture, memory_row
-from gpuwise.predict.data.tables import columns, read_rows
+from gpuwise.predict.data.memory_tables import Peak, memory_table
+from gpuwise.predict.data.tables import read_rows
 
-MIB = 2.0**20
 OPTIMIZER_STATES = 1
 """Momentum is assumed: the table does not say, and a CNN's usual recipe has it."""
 
@@ -22,19 +21,17 @@ def schedtune_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     Models that neither torchvision nor timm has are left out.
     """
-    made = []
-    for row in read_rows(data / "schedtune" / "model_stats.csv"):
-        batch = float(row["batchsize"])
-        made_of = architecture(row["model"])
-        features = memory_row(made_of, batch, OPTIMIZER_STATES)
-        if features is None:
-            continue
-        gpu = _gpu(int(row["Pipelines/CUDA cores"]), int(row["SM count"]))
-        names = {"data": "schedtune", "label": f"schedtune_{row['model']}", "architecture": made_of.network}
-        place = {"batch_size": batch, "gpu": gpu}
-        kept = {"framework": "pytorch", "measure": "device", "peak_bytes": float(row["peak mem usage"]) * MIB}
-        made.append(names | place | kept | features)
-    return columns(made)
+    rows = read_rows(data / "schedtune" / "model_stats.csv")
+    peaks = (
+        Peak(
+            row["model"],
+            float(row["batchsize"]),
+            _gpu(int(row["Pipelines/CUDA cores"]), int(row["SM count"])),
+            float(row["peak mem usage"]),
+        )
+        for row in rows
+    )
+    return memory_table("schedtune", peaks, framework="pytorch", measure="device", states=OPTIMIZER_STATES)
 
 
 @cache
