@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -45,6 +45,26 @@ class Estimates:
 
     def __len__(self) -> int:
         return len(self.value)
+
+    def rows(self, which: Bools) -> Self:
+        """Those of some rows."""
+        return type(self)(self.value[which], self.low[which], self.high[which], self.in_domain[which])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Those of several tables, one below the other."""
+        names = ("value", "low", "high", "in_domain")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    @classmethod
+    def spread(cls, count: int, parts: Iterable[tuple[Bools, Self]]) -> Self:
+        """For so many rows, from parts that each say to which rows they belong; NaN where none does."""
+        value, low, high = np.full((3, count), np.nan)
+        made = cls(value, low, high, np.zeros(count, dtype=np.bool_))
+        for which, part in parts:
+            made.value[which], made.low[which], made.high[which] = part.value, part.low, part.high
+            made.in_domain[which] = part.in_domain
+        return made
 
 
 class Predictor:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Columns, Floats, PredictionError, floats, strings
+from gpuwise.predict.base import Bools, Columns, Floats, PredictionError, strings
 from gpuwise.predict.contention import MODES, TIME_SLICE, crowding, expected, fitted, log_odds
+from gpuwise.predict.given import floats_or, strings_or
 from gpuwise.predict.traits import Ints, Traits, likeness
 
 
@@ -20,12 +21,12 @@ class Jobs:
         self.groups, self.group = numbered(strings(X, "group"))
         self.gpu = strings(X, "gpu")
         self.model = strings(X, "model")
-        batch = _given(X, "batch_size", len(self))
+        batch = floats_or(X, "batch_size", len(self), np.nan)
         self.batch = np.where(batch > 0, batch, 1.0)
         self.mode = _modes(X, self.group)
         self.columns: dict[str, Any] = {"gpu": self.gpu}
         for name, value in usual.items():
-            given = _given(X, name, len(self))
+            given = floats_or(X, name, len(self), np.nan)
             if np.any(given < 0) or (name == "step_time_s" and np.any(given == 0)):
                 raise PredictionError(f"{name} is {np.nanmin(given)}; it must be above 0, or NaN where it is unknown")
             self.columns[name] = np.where(np.isnan(given), value, given)
@@ -123,20 +124,8 @@ def numbered(values: list[Any]) -> tuple[list[Any], Ints]:
     return names, np.array([number[value] for value in values], dtype=np.int64)
 
 
-def has_column(X: Columns, name: str) -> bool:  # noqa: N803
-    """Whether there is such a column: in a dict, a polars or a pandas frame."""
-    contains = getattr(X, "__contains__", None)
-    return contains is not None and bool(contains(name))
-
-
-def _given(X: Columns, name: str, count: int) -> Floats:  # noqa: N803
-    return floats(X, name) if has_column(X, name) else np.full(count, np.nan)
-
-
 def _modes(X: Columns, group: NDArray[Any]) -> list[str]:  # noqa: N803
-    if not has_column(X, "mode"):
-        return [TIME_SLICE] * len(group)
-    modes = strings(X, "mode")
+    modes = strings_or(X, "mode", len(group), TIME_SLICE)
     unknown = sorted(set(modes) - set(MODES))
     if unknown:
         raise PredictionError(f"no sharing mode {unknown[0]!r}; there are {', '.join(MODES)}")

@@ -10,12 +10,16 @@ TAIL = 0.95
 """The end of the usual interval, where the factor is taken."""
 
 
-def widened(residuals: Floats, groups: int) -> Floats:
-    """Residuals spread about their middle as much as Student's t with so many groups is wider than the normal curve."""
+def spread_of_few(groups: int) -> float:
+    """How much wider an interval must be that few groups stand behind: Student's quantile over the normal one."""
     from scipy.special import ndtri, stdtrit  # takes a while to import, and only a fit needs it
 
+    return float(stdtrit(max(groups - 1, 1), TAIL) / ndtri(TAIL))
+
+
+def widened(residuals: Floats, groups: int) -> Floats:
+    """Residuals spread about their middle as few groups ask for; those of a single group stay as they are."""
     if groups < 2:
         return residuals
-    factor = float(stdtrit(groups - 1, TAIL) / ndtri(TAIL))
     middle = np.median(residuals)
-    return np.asarray(middle + factor * (residuals - middle))
+    return np.asarray(middle + spread_of_few(groups) * (residuals - middle))

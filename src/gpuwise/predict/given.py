@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuwise.predict.base import Columns, Floats, PredictionError, floats
+from gpuwise.predict.base import Columns, Floats, PredictionError, floats, strings
 
 
 def has(X: Columns, name: str) -> bool:  # noqa: N803
@@ -19,6 +19,11 @@ def has(X: Columns, name: str) -> bool:  # noqa: N803
 def floats_or(X: Columns, name: str, count: int, otherwise: float) -> Floats:  # noqa: N803
     """A column as numbers, or so many times the same number."""
     return floats(X, name) if has(X, name) else np.full(count, otherwise)
+
+
+def strings_or(X: Columns, name: str, count: int, otherwise: str) -> list[str]:  # noqa: N803
+    """A column as text, or so many times the same text."""
+    return strings(X, name) if has(X, name) else [otherwise] * count
 
 
 def sized(X: Columns, name: str, least: float | None = None) -> Floats:  # noqa: N803

@@ -21,7 +21,7 @@ from gpuwise.predict.base import (
     strings,
 )
 from gpuwise.predict.conformal import Conformal
-from gpuwise.predict.given import floats_or, has, usable
+from gpuwise.predict.given import floats_or, strings_or, usable
 
 OWN_VOTES = 1.0
 CLUSTER_VOTES = 3.0
@@ -88,7 +88,7 @@ class HistoryTime(Predictor):
     def _add(self, X: Columns, y: ArrayLike) -> None:  # noqa: N803
         jobs, rows = np.asarray(strings(X, "job")), _rows(X)
         step_s = np.asarray(y, dtype=np.float64) / _iterations(X, len(rows))
-        clusters = strings(X, "cluster") if has(X, "cluster") else [""] * len(rows)
+        clusters = strings_or(X, "cluster", len(rows), "")
         if not np.all(np.isfinite(step_s)) or np.any(step_s <= 0):
             raise PredictionError("measured times must be finite and above 0; leave out rows that were not measured")
         for job in np.unique(jobs):

@@ -7,11 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, Predictor, floats
-from gpuwise.predict.colocated import Jobs, Pairs, has_column, numbered
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, Predictor
+from gpuwise.predict.colocated import Jobs, Pairs, numbered
 from gpuwise.predict.conformal import Conformal, folds
 from gpuwise.predict.contention import MIG, MOST_SPEED, MPS, TIME_SLICE, expected
 from gpuwise.predict.domain import Domain
+from gpuwise.predict.given import floats_or
 from gpuwise.predict.traits import Evidence, Ints
 
 # Taken for what neither a row nor the data of the fit know.
@@ -105,7 +106,7 @@ class Interference(Predictor):
 def _medians(X: Columns) -> dict[str, float]:  # noqa: N803
     usual = dict(_USUAL)
     for name in usual:
-        column = floats(X, name) if has_column(X, name) else np.empty(0)
+        column = floats_or(X, name, 0, np.nan)
         if np.any(np.isfinite(column)):
             usual[name] = float(np.nanmedian(column))
     return usual

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.predict.base import Columns, Floats, PredictionError, floats, strings
-from gpuwise.predict.colocated import has_column
+from gpuwise.predict.given import has
 
 PRIOR = {"states": 1.0, "largest_layer": 1.0, "saved": 1.0, "largest_write": 1.0, "winograd": 0.3, "fft": 0.5}
 """Parameters, gradients and optimizer states are there once, and so is what is saved; beside them live the gradient of
@@ -50,7 +50,7 @@ def places(X: Columns) -> list[str]:  # noqa: N803
 
 def trained_bytes(X: Columns) -> Floats:  # noqa: N803
     """Parameters that are trained, in bytes; all of them where a table does not say."""
-    return floats(X, "trainable_bytes" if has_column(X, "trainable_bytes") else "parameter_bytes")
+    return floats(X, "trainable_bytes" if has(X, "trainable_bytes") else "parameter_bytes")
 
 
 def sizes(X: Columns, growth: Floats) -> dict[str, Floats]:  # noqa: N803

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from gpuwise.predict.base import Predictor
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.predict.base import Bools, Estimates, Predictor, rows_where
 from gpuwise.predict.scores import Holdout
 
 
@@ -24,3 +28,18 @@ class Recipe:
     """From the folder of all data sets to the fitted predictor; the same each time."""
     holdouts: Callable[[Path], Iterator[Holdout]]
     """Its errors on data left out of a fit; may use other data sets too."""
+
+
+Table = Mapping[str, Any]
+
+
+def each_of(groups: NDArray[Any]) -> Iterator[Bools]:
+    """The rows of each group in turn."""
+    for group in sorted(set(groups.tolist())):
+        yield np.asarray(groups == group)
+
+
+def left_out(rows: Table, parts: Iterable[Bools], fit: Callable[[dict[str, Any]], Predictor]) -> Estimates:
+    """Each part's rows as predicted by what was fitted to all the others."""
+    made = ((out, fit(rows_where(rows, ~out)).estimate(rows_where(rows, out))) for out in parts)
+    return Estimates.spread(len(next(iter(rows.values()))), made)

@@ -21,6 +21,8 @@ from gpuwise.predict.base import (
 )
 from gpuwise.predict.conformal import Conformal, folds
 from gpuwise.predict.domain import Domain
+from gpuwise.predict.few import spread_of_few
+from gpuwise.predict.given import strings_or
 from gpuwise.predict.gpu_rates import canonical
 from gpuwise.predict.operator_sum import OperatorSum
 from gpuwise.predict.terms import beliefs, column, host_counts, terms, traits
@@ -150,14 +152,16 @@ class RooflineTime(Predictor):
 
     def _calibrated(self, rows: _Rows, times: Floats, family: Names) -> dict[str, Conformal]:
         left = times - self._without(rows, times, list(folds(family, self.inner, self.seed)))
-        made = {regime: Conformal(left[which] * _few(len(set(family[which])))) for regime, which in rows.regimes()}
+        made = {
+            regime: Conformal(left[which] * spread_of_few(len(set(family[which])))) for regime, which in rows.regimes()
+        }
         alone = [rows.gpu == gpu for gpu in sorted(set(rows.gpu))]
         # A GPU is new in all regimes, and its host too; where only one was measured the error of families must do.
         shared = [out for out in alone if set(rows.precision[~out]) & set(rows.precision[out])]
         residuals = [left]
         if len(shared) > 2:
             unseen = self._without(rows, times, shared)
-            residuals = [(times - unseen)[np.isfinite(unseen)] * _few(len(shared))]
+            residuals = [(times - unseen)[np.isfinite(unseen)] * spread_of_few(len(shared))]
         return made | {UNSEEN: Conformal(np.concatenate(residuals))}
 
     def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> Floats:
@@ -225,7 +229,7 @@ class _Rows:
     @classmethod
     def of(cls, X: Columns) -> Self:  # noqa: N803
         gpu = np.asarray(canonical(strings(X, "gpu")))
-        layout, host = (_optional(X, name, len(gpu)) for name in ("layout", "host"))
+        layout, host = (np.asarray(strings_or(X, name, len(gpu), usual)) for name, usual in OPTIONAL.items())
         regime = _regimes(X)
         precision = np.asarray([each.partition("/")[0] for each in regime])
         parts = terms(X)
@@ -246,25 +250,8 @@ class _Rows:
 def _regimes(X: Columns) -> Names:  # noqa: N803
     """Single or mixed precision, and the memory layout, of each row."""
     precisions = strings(X, "precision")
-    layouts = _optional(X, "layout", len(precisions))
+    layouts = strings_or(X, "layout", len(precisions), OPTIONAL["layout"])
     if unknown := sorted(set(layouts) - set(LAYOUTS)):
         raise PredictionError(f"layout {unknown[0]!r} is not one of {', '.join(LAYOUTS)}")
     kinds = ["single" if each in ("fp32", "tf32", "fp64") else "mixed" for each in precisions]
     return np.asarray([f"{kind}/{layout}" for kind, layout in zip(kinds, layouts, strict=True)])
-
-
-def _few(groups: int) -> float:
-    """How much wider an interval must be that few groups stand behind: Student's quantile over the normal one.
-
-    Errors of one family or one GPU go together, so it is groups that count, not rows.
-    """
-    from scipy.stats import norm, t
-
-    return float(t.ppf(0.95, max(groups - 1, 1)) / norm.ppf(0.95))
-
-
-def _optional(X: Columns, name: str, count: int) -> Names:  # noqa: N803
-    try:
-        return np.asarray(strings(X, name))
-    except PredictionError:
-        return np.asarray([OPTIONAL[name]] * count)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuwise.predict.base import Estimates, Floats
+from gpuwise.predict.base import Bools, Estimates, Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,17 @@ class Holdout:
     """The data set, GPU or family of each row; scores are given for each too."""
     targets: tuple[Target, ...] = ()
     note: str = ""
+
+    def rows(self, which: Bools) -> Holdout:
+        """The same for some of its rows."""
+        kept = np.flatnonzero(which).tolist()
+        return replace(
+            self,
+            measured=self.measured[which],
+            estimates=self.estimates.rows(which),
+            labels=[self.labels[row] for row in kept] if self.labels else (),
+            group=[self.group[row] for row in kept] if self.group else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from gpuwise.predict.base import (
     strings,
 )
 from gpuwise.predict.conformal import Conformal, log_ratio
+from gpuwise.predict.given import strings_or
 from gpuwise.predict.gpu_rates import canonical, rates
 
 FEW = 3
@@ -137,10 +138,7 @@ def _gpus(X: Columns) -> Any:  # noqa: N803
 
 
 def _precisions(X: Columns) -> list[str]:  # noqa: N803
-    try:
-        return strings(X, "precision")
-    except PredictionError:
-        return ["fp32"] * len(strings(X, "gpu"))
+    return strings_or(X, "precision", len(strings(X, "gpu")), "fp32")
 
 
 def _measured(X: Columns) -> Any:  # noqa: N803

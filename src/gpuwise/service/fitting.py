@@ -13,7 +13,7 @@ import numpy as np
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.version import __version__
 from gpuwise.predict import registry
-from gpuwise.predict.base import COVERAGE, Estimates
+from gpuwise.predict.base import COVERAGE
 from gpuwise.predict.recipe import Recipe
 from gpuwise.predict.recipes import choose
 from gpuwise.predict.scores import Holdout, Scores, Target, score
@@ -53,10 +53,8 @@ class Evaluated:
         """A row for each data set, GPU or family in it."""
         groups = np.asarray(self.holdout.group)
         for name in sorted(set(groups.tolist())):
-            mask = groups == name
-            part = self.holdout.estimates
-            estimates = Estimates(part.value[mask], part.low[mask], part.high[mask], part.in_domain[mask])
-            measures = asdict(score(np.asarray(self.holdout.measured)[mask], estimates))
+            part = self.holdout.rows(groups == name)
+            measures = asdict(score(part.measured, part.estimates))
             yield {"holdout": self.holdout.name, "group": name} | {
                 key: _rounded(each) for key, each in measures.items()
             }

@@ -14,7 +14,7 @@ from gpuwise.predict.base import Estimates, Floats, rows_where
 from gpuwise.predict.convergence import LEAST_POINTS
 from gpuwise.predict.data import pollux, zeus
 from gpuwise.predict.data.tables import stacked
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, each_of
 from gpuwise.predict.scores import Holdout, Target
 from gpuwise.predict.steps_to_target import StepsToTarget
 from gpuwise.predict.training_runs import ALONE, BESIDE, SAYS, Run, common_target
@@ -70,16 +70,15 @@ def half_way(rows: Table) -> Table:
 def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tuple[Table, Estimates]:
     """Each group of runs asked half-way, with the runs of all other groups known whole."""
     whole = StepsToTarget(ways).fit(rows, rows["total"])
-    told = np.zeros((4, len(groups)))
-    for group in np.unique(groups):
-        mine = np.asarray(groups == group)
-        made = whole.without(np.flatnonzero(mine).tolist()).estimate(rows_where(half_way(rows), mine))
-        told[:, mine] = made.value, made.low, made.high, made.in_domain
+    then = half_way(rows)
+    told = (
+        (mine, whole.without(np.flatnonzero(mine).tolist()).estimate(rows_where(then, mine)))
+        for mine in each_of(groups)
+    )
     long = rows["total"] >= LEAST_EPOCHS
     if not set(ways) & set(BESIDE):
-        long &= np.array([len(steps) >= LEAST_POINTS for steps in half_way(rows)["steps"]])
-    value, low, high, inside = told[:, long]
-    return rows_where(rows, long), Estimates(value, low, high, inside.astype(np.bool_))
+        long &= np.array([len(steps) >= LEAST_POINTS for steps in then["steps"]])
+    return rows_where(rows, long), Estimates.spread(len(groups), told).rows(long)
 
 
 def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
@@ -93,11 +92,19 @@ def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str,
         tables.append(table)
         parts.append(told)
     rows = stacked(tables)
-    names = ("value", "low", "high", "in_domain")
-    told = Estimates(*(np.concatenate([getattr(part, each) for part in parts]) for each in names))
     labels, source_of = list(rows["run"]), list(rows["data"])
     return Holdout(
-        name, "StepsToTarget", ("pollux", "zeus"), left_out, "epochs", rows["total"], told, labels, source_of, (), note
+        name,
+        "StepsToTarget",
+        ("pollux", "zeus"),
+        left_out,
+        "epochs",
+        rows["total"],
+        Estimates.joined(parts),
+        labels,
+        source_of,
+        (),
+        note,
     )
 
 

@@ -106,7 +106,7 @@ def by_model(rows: Table, axis: str, depths: tuple[int, ...]) -> tuple[Estimates
                 known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
                 parts.append(known.estimate(rows_where(rows, cut.out)))
                 asked.append(np.flatnonzero(cut.out))
-    return _joined(parts), np.concatenate(asked)
+    return Estimates.joined(parts), np.concatenate(asked)
 
 
 def all_at_once(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
@@ -124,11 +124,6 @@ def as_published(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
     return model.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
 
 
-def _joined(parts: list[Estimates]) -> Estimates:
-    names = ("value", "low", "high", "in_domain")
-    return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
 def _holdout(
     name: str,
     tables: list[Table],
@@ -144,7 +139,7 @@ def _holdout(
         for job, batch, gpus, nodes in zip(rows["job"], rows["batch"], rows["gpus"], rows["nodes"], strict=True)
     ]
     names = tuple(str(table["data"][0]) for table in tables)
-    estimates = _joined([each for _, each, _ in told])
+    estimates = Estimates.joined([each for _, each, _ in told])
     return Holdout(
         name, "HistoryTime", names, left_out, "s", rows["time_s"], estimates, labels, list(rows["data"]), targets, note
     )

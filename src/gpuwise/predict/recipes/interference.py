@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpuwise.predict.base import Bools, Estimates, rows_where
 from gpuwise.predict.conformal import folds
 from gpuwise.predict.data.gavel_pairs import colocated_matrix, colocated_pairs
 from gpuwise.predict.interference import Interference
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, left_out
 from gpuwise.predict.scores import Holdout, Target
 
 Rows = dict[str, NDArray[Any]]
@@ -52,7 +52,7 @@ def _model_holdouts(rows: Rows, steady: Bools) -> Iterator[Holdout]:
     asked = {name: np.concatenate([columns[name] for _, columns, _, _ in parts]) for name in rows}
     asked["left_out"] = np.concatenate([np.full(len(new), model) for model, _, new, _ in parts])
     new = np.concatenate([each for _, _, each, _ in parts])
-    estimates = _joined([each for *_, each in parts])
+    estimates = Estimates.joined([each for *_, each in parts])
     clean = np.isin(asked["gpu"], STEADY)
     about = "one model with all its batch sizes, beside a job that was seen"
     yield _holdout("interference-model-unseen", asked, estimates, clean & (new == 1), about, MODEL_TARGETS)
@@ -77,33 +77,21 @@ def _pairs_out(rows: Rows) -> Estimates:
     _, group = np.unique(rows["group"], return_inverse=True)
     members = [" + ".join(sorted(jobs[group == at])) for at in range(group.max() + 1)]
     pair = np.array(members)[group]
-    values = np.full((3, len(pair)), np.nan)
-    inside = np.zeros(len(pair), dtype=np.bool_)
-    for out in folds(pair, _FOLDS):
-        known = rows_where(rows, ~out)
-        estimates = Interference().fit(known, known["speed"]).estimate(rows_where(rows, out))
-        values[:, out] = estimates.value, estimates.low, estimates.high
-        inside[out] = estimates.in_domain
-    return Estimates(values[0], values[1], values[2], inside)
-
-
-def _joined(parts: Sequence[Estimates]) -> Estimates:
-    value, low, high = (np.concatenate([getattr(each, name) for each in parts]) for name in ("value", "low", "high"))
-    return Estimates(value, low, high, np.concatenate([each.in_domain for each in parts]))
+    return left_out(rows, folds(pair, _FOLDS), lambda known: Interference().fit(known, known["speed"]))
 
 
 def _holdout(
-    name: str, rows: Rows, estimates: Estimates, keep: Bools, left_out: str, targets: tuple[Target, ...] = ()
+    name: str, rows: Rows, estimates: Estimates, keep: Bools, about: str, targets: tuple[Target, ...] = ()
 ) -> Holdout:
     kept = rows_where(rows, keep)
     return Holdout(
         name=name,
         predictor="interference",
         data=("gavel",),
-        left_out=left_out,
+        left_out=about,
         unit="of solo speed",
         measured=kept["speed"],
-        estimates=Estimates(*(getattr(estimates, part)[keep] for part in ("value", "low", "high", "in_domain"))),
+        estimates=estimates.rows(keep),
         labels=[f"{model} in {group}" for model, group in zip(kept["model"], kept["group"], strict=True)],
         group=[f"{gpu} {out}" for gpu, out in zip(kept["gpu"], kept["left_out"], strict=True)]
         if "left_out" in kept

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Estimates, rows_where
 from gpuwise.predict.data.miso_utilization import miso_memory
 from gpuwise.predict.data.salus import salus_memory
 from gpuwise.predict.data.schedtune import schedtune_memory
 from gpuwise.predict.data.tables import stacked
 from gpuwise.predict.memory import MemoryNeed
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, each_of, left_out
 from gpuwise.predict.scores import Holdout, Target
 
 Table = dict[str, NDArray[Any]]
@@ -38,13 +38,13 @@ def holdouts(data: Path) -> Iterator[Holdout]:
     """One model left out at a time, in whatever data set it occurs; then one family."""
     rows = memory_table(data)
     models = np.array([str(each) for each in rows["architecture"]])
-    made = _left_out("memory-model-unseen", rows, models, "one model at a time")
+    made = _holdout("memory-model-unseen", rows, models, "one model at a time")
     yield made
     for name in sorted(set(rows["data"])):
-        yield _part(made, rows["data"] == name, f"memory-model-unseen-{name}", name)
+        yield replace(made.rows(rows["data"] == name), name=f"memory-model-unseen-{name}", data=(name,))
     families = np.array([family(each) for each in models])
     related = rows | {"architecture": families}  # families are left out when intervals are calibrated, too
-    yield _left_out("memory-family-unseen", related, families, "one model family at a time", ())
+    yield _holdout("memory-family-unseen", related, families, "one model family at a time", ())
 
 
 def family(model: str) -> str:
@@ -52,10 +52,12 @@ def family(model: str) -> str:
     return model.split("_")[0].rstrip("0123456789") or model
 
 
-def _left_out(
-    name: str, rows: Table, groups: NDArray[Any], left_out: str, targets: tuple[Target, ...] = TARGETS
+def _holdout(
+    name: str, rows: Table, groups: NDArray[Any], about: str, targets: tuple[Target, ...] = TARGETS
 ) -> Holdout:
-    estimates = predicted_without(rows, groups, lambda seen: MemoryNeed().fit(seen, seen["peak_bytes"]))
+    def fitted(seen: Table) -> MemoryNeed:
+        return MemoryNeed().fit(seen, seen["peak_bytes"])
+
     labels = [
         f"{label} batch {batch:g} on {gpu}"
         for label, batch, gpu in zip(rows["label"], rows["batch_size"], rows["gpu"], strict=True)
@@ -64,44 +66,14 @@ def _left_out(
         name=name,
         predictor="memory",
         data=tuple(sorted(set(rows["data"]))),
-        left_out=left_out,
+        left_out=about,
         unit="bytes",
         measured=rows["peak_bytes"],
-        estimates=estimates,
+        estimates=left_out(rows, each_of(groups), fitted),
         labels=labels,
         group=[str(each) for each in rows["data"]],
         targets=targets,
         note="the value is the 85 % quantile where that is off by at most 15 % on average, else the middle",
-    )
-
-
-def predicted_without(rows: Table, groups: NDArray[Any], fit_on: Callable[[Table], MemoryNeed]) -> Estimates:
-    """Each group's rows as predicted by what was fitted on the others."""
-    parts = np.full((3, len(groups)), np.nan)
-    inside = np.zeros(len(groups), dtype=np.bool_)
-    for group in sorted(set(groups.tolist())):
-        out = groups == group
-        made = fit_on(rows_where(rows, ~out)).estimate(rows_where(rows, out))
-        parts[:, out], inside[out] = (made.value, made.low, made.high), made.in_domain
-    return Estimates(parts[0], parts[1], parts[2], inside)
-
-
-def _part(whole: Holdout, mask: NDArray[np.bool_], name: str, data: str) -> Holdout:
-    """The rows of one data set, with the targets that it has by itself."""
-    kept: Sequence[int] = np.flatnonzero(mask).tolist()
-    of = whole.estimates
-    return Holdout(
-        name=name,
-        predictor=whole.predictor,
-        data=(data,),
-        left_out=whole.left_out,
-        unit=whole.unit,
-        measured=whole.measured[mask],
-        estimates=Estimates(of.value[mask], of.low[mask], of.high[mask], of.in_domain[mask]),
-        labels=[whole.labels[each] for each in kept],
-        group=[whole.group[each] for each in kept],
-        targets=whole.targets,
-        note=whole.note,
     )
 
 

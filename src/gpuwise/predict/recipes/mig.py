@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuwise.predict.base import Columns, Estimates, rows_where
+from gpuwise.predict.base import Bools, Columns, Estimates, rows_where
 from gpuwise.predict.data.miso import mig_times
 from gpuwise.predict.mig import MigTime
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, each_of
 from gpuwise.predict.scores import Holdout, Target
 
 _IN_VIEW = "parameters never saw the left-out model, the choice of formula did: expect more error for a new one"
@@ -37,15 +37,11 @@ def holdouts(data: Path) -> Iterator[Holdout]:
 def _model_out(
     name: str, rows: dict[str, np.ndarray], *, known: bool, targets: tuple[Target, ...] = (), note: str
 ) -> Holdout:
-    parts = np.full((3, len(rows["time_s"])), np.nan)
-    inside = np.zeros(len(rows["time_s"]), dtype=np.bool_)
-    for model in sorted(set(rows["model"])):
-        out = rows["model"] == model
-        seen = rows_where(rows, ~out)
-        asked = rows_where(rows, out)
-        estimates = MigTime().fit(seen, seen["time_s"]).estimate(asked if known else _blind(asked))
-        parts[:, out] = estimates.value, estimates.low, estimates.high
-        inside[out] = estimates.in_domain
+    def made() -> Iterator[tuple[Bools, Estimates]]:
+        for out in each_of(rows["model"]):
+            seen, asked = rows_where(rows, ~out), rows_where(rows, out)
+            yield out, MigTime().fit(seen, seen["time_s"]).estimate(asked if known else _blind(asked))
+
     labels = [
         f"{model} batch {batch:g} on {profile}"
         for model, batch, profile in zip(rows["model"], rows["batch_size"], rows["profile"], strict=True)
@@ -57,7 +53,7 @@ def _model_out(
         left_out="one model at a time",
         unit="s",
         measured=rows["time_s"],
-        estimates=Estimates(parts[0], parts[1], parts[2], inside),
+        estimates=Estimates.spread(len(rows["time_s"]), made()),
         labels=labels,
         group=[str(model) for model in rows["model"]],
         targets=targets,

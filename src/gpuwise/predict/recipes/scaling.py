@@ -76,11 +76,11 @@ def _holdout(name: str, predictor: str, asked: list[Table], parts: list[Estimate
     if not asked:
         raise PredictionError(f"{name}: no job in the data has run on enough sizes")
     rows = stacked(asked)
-    columns = ("value", "low", "high", "in_domain")
-    told = Estimates(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
     labels = [f"{job} {gpus:g} GPUs" for job, gpus in zip(rows["job"], rows["gpus"], strict=True)]
     data = tuple(dict.fromkeys(str(each) for each in rows["data"]))
-    return Holdout(name, predictor, data, left_out, "s", rows["time_s"], told, labels, list(rows["data"]))
+    return Holdout(
+        name, predictor, data, left_out, "s", rows["time_s"], Estimates.joined(parts), labels, list(rows["data"])
+    )
 
 
 RECIPES = (Recipe("scaling", "step time on several GPUs of a job that has only run on one", ("gavel",), fit, holdouts),)

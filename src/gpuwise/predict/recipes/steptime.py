@@ -13,7 +13,7 @@ from gpuwise.predict.conformal import folds
 from gpuwise.predict.data import gavel, timm_bench, torchvision_bench, zeus
 from gpuwise.predict.gpu_rates import canonical
 from gpuwise.predict.graphs import with_work
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, each_of, left_out
 from gpuwise.predict.roofline import RooflineTime
 from gpuwise.predict.scores import Holdout, Target
 from gpuwise.predict.steptime import StepTime
@@ -58,14 +58,11 @@ def fit_steptime(data: Path) -> StepTime:
 
 def crossed(model: RooflineTime, table: dict[str, Any], groups: Any, count: int) -> Estimates:
     """Estimates for each row by a model that was fitted and calibrated without the row's group."""
-    n = len(table["model"])
-    out = Estimates(np.empty(n), np.empty(n), np.empty(n), np.zeros(n, dtype=np.bool_))
-    for left in folds(groups, count):
-        seen = rows_where(table, ~left)
-        part = type(model)(**model.get_params()).fit(seen, seen["step_time_s"]).estimate(rows_where(table, left))
-        out.value[left], out.low[left], out.high[left] = part.value, part.low, part.high
-        out.in_domain[left] = part.in_domain
-    return out
+
+    def fitted(seen: dict[str, Any]) -> RooflineTime:
+        return RooflineTime(**model.get_params()).fit(seen, seen["step_time_s"])
+
+    return left_out(table, folds(groups, count), fitted)
 
 
 def roofline_holdouts(data: Path) -> Iterator[Holdout]:
@@ -84,14 +81,14 @@ def roofline_holdouts(data: Path) -> Iterator[Holdout]:
 
 
 def _holdout(
-    name: str, left_out: str, data: tuple[str, ...], table: dict[str, Any], made: Estimates, group: str,
+    name: str, about: str, data: tuple[str, ...], table: dict[str, Any], made: Estimates, group: str,
     mape: tuple[float, float] | None = None,
 ) -> Holdout:  # fmt: skip
     labels = [
         f"{model} {gpu} {host}" for model, gpu, host in zip(table["model"], table["gpu"], table["host"], strict=True)
     ]
     targets = (Target("mape", *mape), COVERS) if mape else ()
-    return Holdout(name, "RooflineTime", data, left_out, "s", table["step_time_s"], made, labels,
+    return Holdout(name, "RooflineTime", data, about, "s", table["step_time_s"], made, labels,
                    list(table[group]), targets)  # fmt: skip
 
 
@@ -142,18 +139,12 @@ def _with_known(table: dict[str, Any]) -> dict[str, Any]:
 def transfer_holdouts(data: Path) -> Iterator[Holdout]:
     """Each GPU left out of all data sets in turn."""
     table = jobs_on_gpus(data)
-    n = len(table["job"])
-    made = Estimates(np.empty(n), np.empty(n), np.empty(n), np.zeros(n, dtype=np.bool_))
-    every: Any = _with_known(table)
-    for gpu in sorted(set(table["gpu"])):
-        out = table["gpu"] == gpu
-        seen = rows_where(table, ~out)
+
+    def fitted(seen: dict[str, Any]) -> GpuTransfer:
         known = _with_known(seen)
         able = np.asarray([bool(each) for each in known["measured"]], dtype=np.bool_)
-        model = GpuTransfer().fit(rows_where(known, able), _floats(seen["time_s"])[able])
-        part = model.estimate(rows_where(every, out))
-        made.value[out], made.low[out], made.high[out] = part.value, part.low, part.high
-        made.in_domain[out] = part.in_domain
+        return GpuTransfer().fit(rows_where(known, able), _floats(seen["time_s"])[able])
+
     yield Holdout(
         name="step-gpu-unseen",
         predictor="GpuTransfer",
@@ -161,7 +152,7 @@ def transfer_holdouts(data: Path) -> Iterator[Holdout]:
         left_out="one GPU at a time, from all three data sets",
         unit="s",
         measured=_floats(table["time_s"]),
-        estimates=made,
+        estimates=left_out({**table, **_with_known(table)}, each_of(table["gpu"]), fitted),
         labels=[f"{job} {gpu}" for job, gpu in zip(table["job"], table["gpu"], strict=True)],
         group=list(table["source"]),
         targets=(Target("mape", 0.25, 0.12), COVERS),
