@@ -42,7 +42,7 @@ def full_request() -> JobRequest:
         gpu_types=("A100", "H100"), sharing=frozenset({Sharing.EXCLUSIVE, Sharing.MIG}), cpus=3.5, memory_bytes=2.0**40,
         duration_s=1e-3, steps=1e12, gpu_util_frac=0.1 + 0.2, priority=-7, deadline_s=1.7e9 + 1 / 3, retries=3,
         after=("3", "4-5"), array=(5, 1, 3), processes=Processes.PER_GPU, grace_s=0.25, time_limit_s=86400.0,
-        predicted_s=70.5,
+        predicted_s=70.5, speeds={"A100": 1.5, "A100/2g": 0.25},
     )  # fmt: skip
 
 

@@ -82,7 +82,8 @@ class Shape:
 SPEC_DEFAULTS: Mapping[str, Any] = {
     "submit_s": 0.0, "gpus": 1, "gpu_frac": 1.0, "gpu_memory_bytes": 0.0, "gpu_types": (), "sharing": ANY_SHARING,
     "cpus": 0.0, "memory_bytes": 0.0, "priority": 0, "deadline_s": math.inf, "tenant": "", "model": "",
-    "batch_size": 0, "gpu_util_frac": math.nan, "suspend_s": 0.0, "resume_s": 0.0, "migrate_s": 0.0, "resize_s": 0.0,
+    "batch_size": 0, "gpu_util_frac": math.nan, "speeds": (), "suspend_s": 0.0, "resume_s": 0.0, "migrate_s": 0.0,
+    "resize_s": 0.0,
 }  # fmt: skip
 
 
@@ -101,6 +102,7 @@ class JobTable(Table):
         "model": ("i4", 0),
         "batch_size": ("i8", 0),
         "gpu_util_frac": ("f8", math.nan),
+        "speeds": ("i4", 0),  # which of `speed_tables`
         "suspend_s": ("f8", 0.0),
         "resume_s": ("f8", 0.0),
         "migrate_s": ("f8", 0.0),
@@ -136,6 +138,7 @@ class JobTable(Table):
     model: Array
     batch_size: Array
     gpu_util_frac: Array
+    speeds: Array
     suspend_s: Array
     resume_s: Array
     migrate_s: Array
@@ -168,10 +171,13 @@ class JobTable(Table):
         """What each job asks for; a list, since the path of every event reads it."""
         self.tenants: list[str] = []
         self.models: list[str] = []
+        self.speed_tables: list[dict[str, float]] = [{}]
+        """Speeds by GPU type; the first, of which nothing is known, is that of most jobs."""
         self._declared: dict[int, JobSpec] = {}
         self._shape_ids: dict[tuple[Any, ...], int] = {}
         self._tenant_ids: dict[str, int] = {}
         self._model_ids: dict[str, int] = {}
+        self._speed_ids: dict[tuple[tuple[str, float], ...], int] = {(): 0}
 
     def shape_of(self, row: int) -> Shape:
         """What job ``row`` asks for."""
@@ -209,6 +215,7 @@ class JobTable(Table):
             "steps": np.where(np.isnan(steps), durations, steps),
             "tenant": _codes(of["tenant"], self.tenants, self._tenant_ids),
             "model": _codes(of["model"], self.models, self._model_ids),
+            "speeds": np.asarray([self._speed_id(tuple(each)) for each in of["speeds"]], dtype="i4"),
         }
         for name in (
             "submit_s",
@@ -255,7 +262,8 @@ class JobTable(Table):
             id=self.ids[row], gpus=shape.gpus, min_gpus=shape.min_gpus, max_gpus=shape.max_gpus,
             gpu_frac=shape.milli / WHOLE_GPU_MILLI, gpu_memory_bytes=shape.gpu_memory_bytes, gpu_types=shape.gpu_types,
             sharing=shape.sharing, cpus=shape.cpus, memory_bytes=shape.memory_bytes,
-            tenant=self.tenants[self.tenant.item(row)], model=self.models[self.model.item(row)], **plain,
+            tenant=self.tenants[self.tenant.item(row)], model=self.models[self.model.item(row)],
+            speeds=tuple(self.speed_tables[self.speeds.item(row)].items()), **plain,
         )  # fmt: skip
 
     def _register_ids(self, ids: list[str]) -> None:
@@ -272,6 +280,13 @@ class JobTable(Table):
         if known is None:
             known = self._shape_ids[key] = len(self.shapes)
             self.shapes.append(Shape(known, *key))
+        return known
+
+    def _speed_id(self, key: tuple[tuple[str, float], ...]) -> int:
+        known = self._speed_ids.get(key)
+        if known is None:
+            known = self._speed_ids[key] = len(self.speed_tables)
+            self.speed_tables.append(dict(key))
         return known
 
 

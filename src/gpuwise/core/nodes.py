@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.tables import Array, Table
 
 
@@ -69,3 +69,11 @@ class NodeTable(Table):
                 "give the second kind a name of its own"
             )
         return code
+
+
+def node_table(cluster: ClusterSpec) -> NodeTable:
+    """The nodes of a cluster as a table."""
+    nodes = NodeTable()
+    for node in cluster.nodes:
+        nodes.add(node)
+    return nodes

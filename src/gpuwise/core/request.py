@@ -58,6 +58,8 @@ class JobRequest:
     """Run time that a predictor gives, where nothing better is known: neither declared nor measured before."""
     steps: float | None = None
     gpu_util_frac: float = math.nan
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Forecast speed on GPU types, relative to the one that the run time is for."""
     priority: int = 0
     deadline_s: float | None = None
     """Unix time by which it should have ended."""
@@ -108,7 +110,7 @@ class JobRequest:
             max_gpus=self.max_gpus, gpu_frac=self.gpu_frac, gpu_memory_bytes=self.gpu_memory_bytes,
             gpu_types=self.gpu_types, sharing=self.sharing, cpus=self.cpus, memory_bytes=self.memory_bytes,
             priority=self.priority, deadline_s=deadline_s, tenant=self.queue, steps=self.steps, model=self.name,
-            gpu_util_frac=self.gpu_util_frac,
+            gpu_util_frac=self.gpu_util_frac, speeds=tuple(self.speeds.items()),
         )  # fmt: skip
 
     def to_json(self) -> dict[str, object]:

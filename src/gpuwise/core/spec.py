@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.units import WHOLE_GPU_MILLI
 
 
 class Sharing(enum.IntEnum):
@@ -59,6 +60,9 @@ class JobSpec:
     batch_size: int = 0
     gpu_util_frac: float = math.nan
     """Forecast GPU utilization when alone; NaN is unknown."""
+    speeds: tuple[tuple[str, float], ...] = ()
+    """Forecast speed on GPU types, and on slices of them (``A100/2g``: two compute slices), relative to the GPU that
+    ``duration_s`` is for; a type that is not named runs it at the node's ``speed``, a slice in proportion."""
     suspend_s: float = 0.0
     resume_s: float = 0.0
     migrate_s: float = 0.0
@@ -76,6 +80,8 @@ class JobSpec:
         _require(self, "steps", self.total_steps > 0 and math.isfinite(self.total_steps), "above 0")
         _require(self, "deadline_s", not math.isnan(self.deadline_s), "a time, or inf for none")
         _require(self, "sharing", bool(self.sharing), "at least one mode")
+        usable = len(dict(self.speeds)) == len(self.speeds) and all(0 <= speed < math.inf for _, speed in self.speeds)
+        _require(self, "speeds", usable, "each GPU type once, with a speed of 0 or more")
         for name in ("gpu_memory_bytes", "cpus", "memory_bytes", "suspend_s", "resume_s", "migrate_s", "resize_s"):
             value = getattr(self, name)
             _require(self, name, value >= 0 and math.isfinite(value), "0 or more")
@@ -92,6 +98,15 @@ class JobSpec:
     def total_steps(self) -> float:
         """Training steps in all."""
         return self.duration_s if self.steps is None else self.steps
+
+
+MIG_SEVENTHS = 7
+"""A GPU with MIG has seven compute slices, whatever its type."""
+
+
+def slice_name(gpu_type: str, milli: int) -> str:
+    """What ``speeds`` call a MIG slice with so many thousandths of a GPU: ``A100/2g``."""
+    return f"{gpu_type}/{max(1, round(milli * MIG_SEVENTHS / WHOLE_GPU_MILLI))}g"
 
 
 def _require(job: JobSpec, name: str, holds: bool, expected: str) -> None:

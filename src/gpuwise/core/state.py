@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.nodes import NodeTable, node_table
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.queue import WaitingQueue
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.spec import ClusterSpec, Sharing, slice_name
 from gpuwise.core.tables import Array, read_only
 
 
@@ -33,6 +33,10 @@ class Residents:
             self._on[device].remove(job)
             if not self._on[device]:
                 del self._on[device]
+
+    def on(self, node: int, device: int) -> Sequence[int]:
+        """The jobs that share a device."""
+        return self._on.get((node, device), ())
 
     def neighbours(self, job: int, placement: Placement) -> tuple[int, ...]:
         """The other jobs on the devices of a placement; those on MIG slices do not disturb each other."""
@@ -76,9 +80,7 @@ class ClusterState:
 
     def __init__(self, cluster: ClusterSpec, beliefs: RateModel | None = None, jobs: JobTable | None = None) -> None:
         self.now_s = 0.0
-        self.nodes = NodeTable()
-        for node in cluster.nodes:
-            self.nodes.add(node)
+        self.nodes = node_table(cluster)
         self.jobs = JobTable() if jobs is None else jobs
         self.capacity = Capacity(self.nodes)
         self.placed: dict[int, Placement] = {}
@@ -104,9 +106,10 @@ class ClusterState:
 class DeclaredRates:
     """Steps per second as declared: steps over duration, scaled by GPU type, gang size and share of the GPU.
 
-    A gang of other than the declared size runs at a speed proportional to its GPUs. In a time slice a job has its share
-    of the time. Jobs that share a device at the same time slow each other down when their utilizations add up to more
-    than one GPU. Durations may be given apart from the table: what is true need not be what is declared.
+    A job's own ``speeds`` come before the speed of the GPU type. A gang of other than the declared size runs at a speed
+    proportional to its GPUs. In a time slice a job has its share of the time. Jobs that share a device at the same time
+    slow each other down when their utilizations add up to more than one GPU. Durations may be given apart from the
+    table: what is true need not be what is declared.
     """
 
     def __init__(self, jobs: JobTable, nodes: NodeTable, durations_s: Array | None = None) -> None:
@@ -127,7 +130,9 @@ class DeclaredRates:
         durations = table.duration_s if self._durations_s is None else self._durations_s
         rate: float = table.steps.item(job) / durations.item(job)
         speeds = nodes.type_speed
-        if len(speeds) == 1:
+        if own := table.speeds.item(job):
+            rate *= self._own_speed(table.speed_tables[own], placement)
+        elif len(speeds) == 1:
             rate *= speeds[0]
         else:
             rate *= min([speeds[nodes.type_of[grant.node]] for grant in placement.grants])
@@ -140,7 +145,21 @@ class DeclaredRates:
         if placement.sharing is Sharing.SHARED:
             load = sum(self._utilization(each) for each in (job, *neighbours))
             return rate / max(1.0, load)
+        if placement.sharing is Sharing.MIG and own and self._slice(placement) in table.speed_tables[own]:
+            return rate
         return rate * min(1.0, placement.milli / shape.milli)
+
+    def _own_speed(self, told: Mapping[str, float], placement: Placement) -> float:
+        """How fast a job is where it is placed, by what is told of it; a gang is as fast as its slowest GPU."""
+        if placement.sharing is Sharing.MIG and (name := self._slice(placement)) in told:
+            return told[name]
+        nodes = self._nodes
+        types = {nodes.type_of[grant.node] for grant in placement.grants}
+        return min([told.get(nodes.types[code], nodes.type_speed[code]) for code in types])
+
+    def _slice(self, placement: Placement) -> str:
+        """What speeds call the slice of a placement."""
+        return slice_name(self._nodes.types[self._nodes.type_of[placement.grants[0].node]], placement.milli)
 
     def _utilization(self, job: int) -> float:
         known: float = self._jobs.gpu_util_frac.item(job)

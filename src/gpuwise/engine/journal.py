@@ -116,6 +116,7 @@ def job_spec(entry: dict[str, Any]) -> JobSpec:
     """Undoes `plain` for a job."""
     spec = _floats(entry)
     spec["gpu_types"] = tuple(spec["gpu_types"])
+    spec["speeds"] = tuple((name, speed) for name, speed in spec.get("speeds", ()))  # older journals have none
     spec["sharing"] = frozenset(Sharing[name] for name in spec["sharing"])
     return JobSpec(**spec)
 

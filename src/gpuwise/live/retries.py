@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuwise.core.memory import corrected_bytes
 from gpuwise.core.records import JobRecord
 from gpuwise.core.units import format_bytes
 from gpuwise.live.reports import AttemptEnded
 
 OUT_OF_MEMORY_RETRIES = 3
-GROWTH = 1.5
-"""An estimate that was too low grows by this at least; three times is 3.4 times the first."""
-HEADROOM = 1.1
-"""What was measured, and a little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,7 @@ def judge(record: JobRecord, cause: str, ended: AttemptEnded | None, device_memo
 def _after_out_of_memory(record: JobRecord, ended: AttemptEnded, device_memory_bytes: float) -> Verdict:
     had = record.gpu_memory_bytes or device_memory_bytes * record.request.gpu_frac
     share = max(record.request.gpus, 1)
-    measured = (ended.peak_memory_bytes or 0.0) / share * HEADROOM
-    wanted = min(max(had * GROWTH, measured), device_memory_bytes)
+    wanted = corrected_bytes(had, (ended.peak_memory_bytes or 0.0) / share, device_memory_bytes)
     if had >= device_memory_bytes:
         return Verdict(False, f"out of memory: it had all {format_bytes(device_memory_bytes)} of a device")
     if record.out_of_memory >= OUT_OF_MEMORY_RETRIES:

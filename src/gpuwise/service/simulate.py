@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -16,8 +18,8 @@ import polars as pl
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import NodeTable
-from gpuwise.core.protocols import Placer, Policy
+from gpuwise.core.nodes import NodeTable, node_table
+from gpuwise.core.protocols import Placer, Policy, RateModel
 from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
@@ -27,9 +29,25 @@ from gpuwise.engine.engine import Engine
 from gpuwise.policies.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
+from gpuwise.sim.memory import Memory
 from gpuwise.sim.result import SimulationResult
 from gpuwise.sim.traces import Trace, read_trace, trace_from_frame
 from gpuwise.sim.virtual import NodeFault, VirtualExecutor
+
+MakeRates = Callable[[JobTable, NodeTable], RateModel]
+"""Makes a rate model of the jobs and nodes of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What really happens in a simulation, where it is not what was declared."""
+
+    rates: MakeRates | None = None
+    gpu_memory_bytes: Mapping[str, float] | None = None
+    """Memory that each job really takes of a GPU, by its id: one that finds too little left fails and comes again."""
+    repartition_s: float = 0.0
+    """How long it takes to cut a GPU into slices."""
+
 
 AnyTrace = str | os.PathLike[str] | Trace | pl.DataFrame | Sequence[JobSpec]
 
@@ -45,13 +63,16 @@ def simulate(
     forecast_error: float = 0.0,
     oversized: Literal["error", "drop"] = "error",
     faults: Iterable[NodeFault] = (),
+    beliefs: MakeRates | None = None,
+    truth: Truth | None = None,
 ) -> SimulationResult:
     """Replays a trace on a cluster under a policy.
 
     ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``placement`` is
     the policy's own or ``best-fit`` where none is given. ``round_s`` lets the policy decide only at multiples of it.
     ``forecast_error`` spreads what the policy believes of each run time around the truth: log-normally, with this
-    standard deviation. A job larger than the cluster is an error, or left out with ``oversized="drop"``.
+    standard deviation. A job larger than the cluster is an error, or left out with ``oversized="drop"``. ``beliefs``
+    makes the rates that the policy believes, ``truth`` says what comes of them; both are as declared if not given.
     """
     if oversized not in ("error", "drop"):
         raise UnknownNameError("value of oversized", oversized, ("error", "drop"))
@@ -73,13 +94,25 @@ def simulate(
             raise GpuwiseError(_too_large(jobs, fits, spec))
         columns = {column: [values[i] for i in np.flatnonzero(fits)] for column, values in columns.items()}
         jobs = _declare(columns, forecast_error, seed)
-    engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s)
-    truth = DeclaredRates(jobs, engine.state.nodes, durations_s=np.asarray(columns["duration_s"], dtype="f8"))
-    executor = VirtualExecutor(jobs, truth, faults=faults)
+    nodes = node_table(spec)
+    believed = None if beliefs is None else beliefs(jobs, nodes)
+    engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=believed)
+    world = truth or Truth()
+    durations_s = np.asarray(columns["duration_s"], dtype="f8")
+    rates = DeclaredRates(jobs, nodes, durations_s) if world.rates is None else world.rates(jobs, nodes)
+    memory = None if world.gpu_memory_bytes is None else Memory(nodes, _by_row(world.gpu_memory_bytes, jobs))
+    executor = VirtualExecutor(jobs, rates, faults=faults, memory=memory, repartition_s=world.repartition_s)
     with _no_collection():
         drive(engine, executor)
     label = policy if isinstance(policy, str) else chosen.name
     return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - begun, engine)
+
+
+def _by_row(of: Mapping[str, float], jobs: JobTable) -> list[float]:
+    """A figure of each job, in the order of the table."""
+    if missing := next((name for name in jobs.ids if name not in of), None):
+        raise GpuwiseError(f"the truth says nothing of the memory of job {missing!r}")
+    return [of[name] for name in jobs.ids]
 
 
 def _placer(given: str | Placer | None, policy: Policy, jobs: JobTable, seed: int) -> tuple[Placer, str]:
@@ -116,7 +149,29 @@ def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
     for text in set(columns["gpu_types"]):
         known[text] = tuple(sorted({gpu_type(name).name for name in text.split("|")})) if text else ()
     columns["gpu_types"] = [known[text] for text in columns["gpu_types"]]
+    speeds = {text: _speeds(text) for text in set(columns["speeds"])}
+    columns["speeds"] = [speeds[text] for text in columns["speeds"]]
     return columns, trace.name
+
+
+def _speeds(text: str) -> tuple[tuple[str, float], ...]:
+    """Speeds as a trace writes them: ``V100=1.5|A100/1g=0.3``."""
+    found = {}
+    for part in text.split("|") if text else ():
+        name, _, speed = part.partition("=")
+        try:
+            found[_canonical(name)] = float(speed)
+        except ValueError:
+            raise GpuwiseError(f"speeds are {text!r}; they are written like V100=1.5|A100/1g=0.3") from None
+        if not 0 <= found[_canonical(name)] < math.inf:
+            raise GpuwiseError(f"speeds are {text!r}; a speed is a number from 0")
+    return tuple(found.items())
+
+
+def _canonical(name: str) -> str:
+    """A GPU type, or a slice of one, as the catalogue spells it."""
+    kind, slash, part = name.partition("/")
+    return gpu_type(kind).name + slash + part
 
 
 def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
@@ -129,15 +184,13 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
     columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in names}
     columns["sharing"] = [spec.sharing for spec in ordered]
     columns["gpu_types"] = [tuple(gpu_type(name).name for name in spec.gpu_types) for spec in ordered]
+    columns["speeds"] = [tuple((_canonical(name), speed) for name, speed in spec.speeds) for spec in ordered]
     return columns
 
 
 def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer) -> Array:
     """Which jobs the cluster holds when it is empty."""
-    nodes = NodeTable()
-    for node in cluster.nodes:
-        nodes.add(node)
-    empty = Capacity(nodes)
+    empty = Capacity(node_table(cluster))
     by_shape = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
     fits: Array = by_shape[jobs.shape[: len(jobs)]]
     return fits

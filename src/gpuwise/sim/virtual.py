@@ -11,9 +11,11 @@ from itertools import count
 from gpuwise.core.commands import (
     Command,
     Migrate,
+    MigSlice,
     Placement,
     Provision,
     Rearrange,
+    Repartition,
     Resize,
     Resume,
     Start,
@@ -22,7 +24,9 @@ from gpuwise.core.commands import (
 )
 from gpuwise.core.events import (
     Event,
+    JobFailed,
     JobFinished,
+    JobRevised,
     JobStarted,
     JobSubmitted,
     JobSuspended,
@@ -35,6 +39,7 @@ from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.protocols import ClusterFacts, RateModel
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState, Residents
+from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
@@ -59,10 +64,17 @@ class VirtualExecutor:
         *,
         faults: Iterable[NodeFault] = (),
         provision_s: float = 0.0,
+        memory: Memory | None = None,
+        repartition_s: float = 0.0,
     ) -> None:
         self._jobs = jobs
         self._truth = truth
         self._provision_s = provision_s
+        self._memory = memory
+        self._repartition_s = repartition_s
+        self._layouts: dict[tuple[int, int], tuple[MigSlice, ...]] = {}
+        self._doomed: dict[int, float] = {}
+        """Jobs that found too little memory, and when they will have run out of it."""
         self._submit_s: list[float] = [*jobs.submit_s[: len(jobs)].tolist(), math.inf]
         self._arrived = 0
         self._left: list[float] = jobs.steps[: len(jobs)].tolist()
@@ -74,7 +86,7 @@ class VirtualExecutor:
         self._residents = Residents()
         self._down: set[int] = set()
         self._saving: dict[tuple[int, int], float] = {}
-        """Devices on which a suspended job is still saving its state, and until when."""
+        """Devices on which a suspended job is still saving its state, or that are being cut, and until when."""
         self._savers: dict[int, tuple[tuple[int, ...], float]] = {}
         """Jobs that are saving: on which nodes, and what an earlier save has kept."""
         self._heap: list[tuple[float, int, Event, int, int]] = []
@@ -155,6 +167,10 @@ class VirtualExecutor:
                     self._leave(now_s, job)
                 for job, placement in command.moves:
                     self._begin(now_s, job, placement, self._jobs.migrate_s.item(job))
+            elif isinstance(command, Repartition):
+                self._layouts[command.node, command.device] = command.slices
+                if self._repartition_s:
+                    self._saving[command.node, command.device] = round(now_s + self._repartition_s, TICK_DIGITS)
             elif isinstance(command, Provision):
                 at_s = now_s + self._provision_s
                 self._push(at_s, NodeAdded(at_s, command.node))
@@ -198,6 +214,8 @@ class VirtualExecutor:
             self._push(begin_s, JobStarted(begin_s, job), job)
         else:
             self._now.append(JobStarted(now_s, job))
+        if self._memory is not None and self._memory.overflows(job, placement, self._residents, self._layouts):
+            self._doomed[job] = round(begin_s + OUT_OF_MEMORY_S, TICK_DIGITS)
         if placement.sharing is Sharing.EXCLUSIVE:
             rate = self._rate[job] = self._truth.rates((job,), (placement,), ((),))[0]
             self._push_finish(job, begin_s, rate)
@@ -206,9 +224,17 @@ class VirtualExecutor:
             self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
 
     def _push_finish(self, job: int, begin_s: float, rate: float) -> None:
-        if rate > 0:
+        if self._doomed and job in self._doomed:
+            self._push_out_of_memory(job)
+        elif rate > 0:
             finish_s = round(begin_s + self._left[job] / rate, TICK_DIGITS)
             heappush(self._heap, (finish_s, next(self._sequence), JobFinished(finish_s, job), job, self._epoch[job]))
+
+    def _push_out_of_memory(self, job: int) -> None:
+        """A job will run out of memory; it comes again with a better estimate, unless no GPU is large enough."""
+        assert self._memory is not None
+        at_s, again = self._doomed[job], not self._memory.never_fits(job)
+        self._push(at_s, JobFailed(at_s, job, self._saved[job], "out of memory", will_retry=again), job)
 
     def _settle(self, now_s: float, job: int) -> None:
         """Takes off what was done since the job was last looked at."""
@@ -235,6 +261,7 @@ class VirtualExecutor:
 
     def _release(self, now_s: float, job: int) -> None:
         placement = self._placed.pop(job)
+        self._doomed.pop(job, None)
         if placement.sharing is not Sharing.EXCLUSIVE:
             neighbours = self._residents.neighbours(job, placement)
             self._residents.remove(job, placement)
@@ -289,6 +316,8 @@ class VirtualExecutor:
             elif type(event) is JobSuspended:
                 self._savers.pop(job, None)
             due.append(event)
+            if type(event) is JobFailed:
+                due += self._run_out(now_s, event)
         return due
 
     def _lose(self, now_s: float, node: int) -> NodeLost:
@@ -302,6 +331,18 @@ class VirtualExecutor:
             kept.append((job, self._saved[job]))
         kept += [self._cut_short(job) for job, (nodes, _) in list(self._savers.items()) if node in nodes]
         return NodeLost(now_s, node, tuple(kept))
+
+    def _run_out(self, now_s: float, failed: JobFailed) -> list[Event]:
+        """What is told after a job ran out of memory: what is believed of it now."""
+        job = failed.job
+        steps = self._jobs.steps.item(job)
+        self._leave(now_s, job)
+        self.lost_steps += steps - self._left[job] - self._saved[job]
+        self._left[job] = steps - self._saved[job]
+        if not failed.will_retry or self._memory is None:
+            return []
+        believed = self._jobs.shape_of(job).gpu_memory_bytes
+        return [JobRevised(now_s, job, gpu_memory_bytes=self._memory.estimate(job, believed))]
 
     def _cut_short(self, job: int) -> tuple[int, float]:
         """A save that does not come to its end keeps nothing but what was saved before."""

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 def foreseen(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> dict[str, Any]:
     """What is added to a job's body: run time, memory and utilization as predicted, where nothing was declared.
 
-    Of several GPU types that it may get, the one on which it takes longest counts.
+    Of several GPU types that it may get, the one on which it takes longest counts, and the others have their speeds.
     """
     if not training:
         return {}
-    row = _longest(body, training, client)
-    if row is None:
+    rows = _rows(body, training, client)
+    if not rows:
         return {}
+    row = max(rows, key=lambda row: row.step_time_s.value)
     made: dict[str, Any] = {}
+    if len(rows) > 1:
+        made["speeds"] = {each.gpu: row.step_time_s.value / each.step_time_s.value for each in rows}
     if "steps" in body:
         made["predicted_s"] = row.step_time_s.value * body["steps"]
     if "gpu_memory_bytes" not in body:  # what is foreseen is no reason to refuse a job: it may have the whole GPU
@@ -34,15 +37,15 @@ def foreseen(body: Mapping[str, Any], training: Mapping[str, Any], client: Clien
     return made
 
 
-def _longest(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> Row | None:
+def _rows(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> list[Row]:
     from gpuwise.service.predict import predict
 
     types = _types(body, client)
     if not types:
-        return None
+        return []
     told = {"batch": 32} | {key: value for key, value in training.items() if key != "model"}
     forecast = predict(training["model"], gpus=types, count=max(1, int(body.get("gpus", 1))), **told)
-    return max(forecast, key=lambda row: row.step_time_s.value)
+    return list(forecast)
 
 
 def _types(body: Mapping[str, Any], client: Client) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.predict.data.tables import named_columns
+
 GPUS_PER_NODE: Mapping[str, int] = {"T4": 4}
 """Nodes of the testbed had eight A100; the T4 figures come from nodes of four."""
 PREFIX = "throughputs_"
@@ -27,15 +29,23 @@ def steps(data: Path, gpus_per_node: Mapping[str, int] = GPUS_PER_NODE) -> dict[
         for row in _rows(path, path.parent.name.removeprefix(PREFIX), gpus_per_node)
     ]
     names = ("model", "gpu", "global_batch", "batch", "gpus", "nodes", "step_time_s")
-    return {name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return named_columns(names, rows, data / "elasticflow" / "scheduler")
 
 
 def _rows(path: Path, gpu: str, gpus_per_node: Mapping[str, int]) -> Iterator[tuple[Any, ...]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            whole = float(row.pop("global_batch_size"))
+            whole = _number(row.pop("global_batch_size", None))
             for gpus, text in row.items():
-                rate = float(text) if text and text.strip() else np.nan
-                if rate > 0:
+                rate = _number(text)
+                if rate > 0 and whole > 0 and str(gpus).isdigit():
                     nodes = -(-int(gpus) // gpus_per_node.get(gpu, 8))
                     yield path.stem, gpu, whole, whole / int(gpus), float(gpus), float(nodes), 1.0 / rate
+
+
+def _number(text: str | None) -> float:
+    """What a cell says; nan where it says nothing."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return np.nan

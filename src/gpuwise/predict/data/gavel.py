@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import named_columns, read_json
 
 ALONE = "null"
 SPREAD = "_unconsolidated"
@@ -28,20 +27,20 @@ def isolated(data: Path, name: str = "simulation_throughputs.json") -> dict[str,
     "spread" over nodes, which repeats one GPU.
     """
     path = data / "gavel" / name
-    try:
-        tables = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise PredictionError(f"cannot read gavel's throughputs from {path}: {error}") from error
-    rows = [row for place, jobs in tables.items() for row in _rows(place, jobs)]
-    names = ("model", "gpu", "batch", "gpus", "nodes", "step_time_s")
-    return {name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    rows = [row for place, jobs in read_json(path).items() for row in _rows(place, jobs)]
+    return named_columns(("model", "gpu", "batch", "gpus", "nodes", "step_time_s"), rows, path)
+
+
+def rate_of(given: Any) -> float:
+    """A rate as the file has it; 0 where it has none."""
+    return float(given) if isinstance(given, (int, float)) and np.isfinite(given) else 0.0
 
 
 def _rows(place: str, jobs: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, float, float, float, float]]:
     spread = place.endswith(SPREAD)
     for key, rates in jobs.items():
         title, gpus = ast.literal_eval(key)
-        rate = rates.get(ALONE) or 0.0
+        rate = rate_of(rates.get(ALONE))
         if rate <= 0.0 or (spread and gpus == 1):
             continue
         named = _NAMED.match(title)

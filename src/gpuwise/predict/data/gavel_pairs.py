@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,9 @@ from numpy.typing import NDArray
 
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.devices.catalogue import gpu_type
-from gpuwise.predict.base import Floats
+from gpuwise.predict.base import Floats, PredictionError
+from gpuwise.predict.data.gavel import ALONE, rate_of
+from gpuwise.predict.data.tables import read_json
 
 _NAME = re.compile(r"(?P<model>.*?)(?: \(batch size (?P<batch>\d+)\))?")
 _GPU_BOUND_PERCENTILE = 90.0
@@ -32,22 +33,23 @@ def colocated_pairs(data: Path) -> dict[str, NDArray[Any]]:
 
     ``gpu_util_frac`` was not measured: see `busy_fractions` for how it is told from the solo times.
     """
-    document = json.loads((data / "gavel" / "simulation_throughputs.json").read_text(encoding="utf-8"))
+    path = data / "gavel" / "simulation_throughputs.json"
     solo: Solo = {}
     shared: list[Shared] = []
-    for gpu, jobs in document.items():
+    for gpu, jobs in read_json(path).items():
         if gpu.endswith("_unconsolidated"):  # for one GPU the same numbers again
             continue
         single = {key: ast.literal_eval(key)[0] for key in jobs if ast.literal_eval(key)[1] == 1}
-        solo[gpu] = {name: jobs[key]["null"] for key, name in single.items() if jobs[key]["null"] > 0}
+        alone = {name: rate_of(jobs[key].get(ALONE)) for key, name in single.items()}
+        solo[gpu] = {name: rate for name, rate in alone.items() if rate > 0}
         both = (
             (name, single[key], rates)
             for own, name in single.items()
             for key, rates in jobs[own].items()
             if key in single
         )
-        shared += _once((gpu, one, two, rates[0], rates[1]) for one, two, rates in both)
-    return _columns(solo, shared, steps=True)
+        shared += _once((gpu, one, two, rate_of(rates[0]), rate_of(rates[1])) for one, two, rates in both)
+    return _columns(solo, shared, path, steps=True)
 
 
 def colocated_matrix(data: Path) -> dict[str, NDArray[Any]]:
@@ -59,6 +61,8 @@ def colocated_matrix(data: Path) -> dict[str, NDArray[Any]]:
     solo: Solo = {}
     shared: list[Shared] = []
     gpu, names = "", [""]
+    if not path.is_file():
+        raise PredictionError(f"there is no table {path}")
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.reader(file):
             if row[0] and not row[1]:
@@ -70,7 +74,7 @@ def colocated_matrix(data: Path) -> dict[str, NDArray[Any]]:
                 solo[gpu][row[0]] = float(row[1])
                 cells = [(name, cell.split(",")) for name, cell in zip(names, row[2:], strict=True) if cell]
                 shared += [(gpu, row[0], name, float(rates[0]), float(rates[1])) for name, rates in cells]
-    return _columns(solo, shared, steps=False)
+    return _columns(solo, shared, path, steps=False)
 
 
 def busy_fractions(times: dict[str, Floats]) -> dict[str, Floats]:
@@ -97,9 +101,11 @@ def _once(pairs: Iterator[Shared]) -> list[Shared]:
     return list({(gpu, *sorted((one, two))): (gpu, one, two, a, b) for gpu, one, two, a, b in pairs}.values())
 
 
-def _columns(solo: Solo, shared: list[Shared], *, steps: bool) -> dict[str, NDArray[Any]]:
+def _columns(solo: Solo, shared: list[Shared], path: Path, *, steps: bool) -> dict[str, NDArray[Any]]:
     """Rows for both jobs of each pair in which both ran (a rate of 0 is a pair that does not fit)."""
     kept = [pair for pair in shared if min(pair[3:]) > 0 and {pair[1], pair[2]} <= solo[pair[0]].keys()]
+    if not kept:
+        raise PredictionError(f"no two jobs shared a GPU in {path}")
     both = [((gpu, one, a), (gpu, two, b)) for gpu, one, two, a, b in kept]
     rows = [row for pair in both for row in pair]
     groups = [f"{gpu}: {one} + {two}" for gpu, one, two, _, _ in kept for _ in range(2)]

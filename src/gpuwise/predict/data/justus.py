@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import read_table
 
 FOLDER = "justus2018_layer_times"
 
 # The raw file of the V100 has numbers in place of names.
 OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
+
+CONVOLUTION = ("batchsize", "matsize", "kernelsize", "strides", "channels_in", "channels_out")
+DENSE = ("batchsize", "dim_input", "dim_output")
 
 Table = dict[str, Any]
 
@@ -26,6 +30,8 @@ def layers(data: Path) -> Table:
             f"no layer times in {data / FOLDER}: files convolution_*.csv and dense_*.csv are expected"
         )
     table = pl.concat([_read(file) for file in files])
+    if not len(table):
+        raise PredictionError(f"the files convolution_*.csv and dense_*.csv of {data / FOLDER} have no rows to use")
     return {name: table[name].to_numpy() for name in table.columns}
 
 
@@ -33,11 +39,11 @@ def _read(file: Path) -> Any:
     """A file; a dense layer is a convolution of one pixel with a filter of one pixel."""
     import polars as pl
 
-    kind, gpu = file.stem.removesuffix("_raw").split("_")
-    table = pl.read_csv(file)
-    given = set(table.columns)
-    activation = "activation" if "activation" in given else "activation_fct"
+    kind, gpu = file.stem.removesuffix("_raw").split("_", 1)
+    activation = "activation_fct" if "activation_fct" in pl.read_csv(file, n_rows=0).columns else "activation"
     dense = kind == "dense"
+    sizes, flags = DENSE if dense else CONVOLUTION, () if dense else ("padding", "use_bias")
+    table = read_table(file, (*sizes, "time_median_ms"), (*flags, "time_std_ms"), ("optimizer", activation))
     one = pl.lit(1)
     return table.select(
         pl.lit(gpu).alias("gpu"),
@@ -50,16 +56,14 @@ def _read(file: Path) -> Any:
         pl.col("dim_input" if dense else "channels_in").cast(pl.Int64).alias("channels_in"),
         pl.col("dim_output" if dense else "channels_out").cast(pl.Int64).alias("channels_out"),
         (one if dense else pl.col("use_bias")).cast(pl.Int64).alias("bias"),
-        _named(table, "optimizer", OPTIMIZERS).alias("optimizer"),
-        _named(table, activation, ACTIVATIONS).alias("activation"),
+        _named("optimizer", OPTIMIZERS).alias("optimizer"),
+        _named(activation, ACTIVATIONS).alias("activation"),
         (pl.col("time_median_ms") / 1e3).alias("time_s"),
         (pl.col("time_std_ms") / 1e3).alias("spread_s"),
     )
 
 
-def _named(table: Any, column: str, names: tuple[str, ...]) -> Any:
+def _named(column: str, names: tuple[str, ...]) -> Any:
     import polars as pl
 
-    if table[column].dtype.is_numeric():
-        return pl.col(column).replace_strict(dict(enumerate(names)), return_dtype=pl.String)
-    return pl.col(column).str.to_lowercase()
+    return pl.col(column).str.to_lowercase().replace({str(number): name for number, name in enumerate(names)})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.devices import mig_profiles
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import read_rows, tell
 from gpuwise.predict.mig import slice_fractions
 
 GPU = "A100"
+WHOLE = 7
+"""Compute slices of the whole GPU."""
+SLICES = {each.name for each in mig_profiles(GPU) if each.compute_slices < WHOLE}
+TIMES, UTILIZATION = "mig_iteration_time_summary.csv", "utilization_summary_a100.csv"
 
 
 def mig_times(data: Path, statistic: str = "mean") -> dict[str, NDArray[Any]]:
@@ -21,16 +27,21 @@ def mig_times(data: Path, statistic: str = "mean") -> dict[str, NDArray[Any]]:
     whole GPU (7 slices). Where the whole GPU was not measured there is nothing to compare with: the row is left out.
     """
     used = _utilization(data)
-    rows = _read(data / "miso" / "mig_iteration_time_summary.csv")
-    time = {_key(row): float(row[f"{statistic}_iter_s"]) for row in rows}
-    most = max(int(row["compute_slices"]) for row in rows)
-    whole = {key[:2]: seconds for key, seconds in time.items() if key[2] == most}
-    kept = [row for row in rows if _key(row)[2] < most and _key(row)[:2] in whole]
+    path, column = data / "miso" / TIMES, f"{statistic}_iter_s"
+    rows = read_rows(path, ("compute_slices", "memory_gb", "batch_size", column))
+    time = {_key(row): row[column] for row in rows}
+    whole = {key[:2]: seconds for key, seconds in time.items() if key[2] == WHOLE}
+    kept = [row for row in rows if _profile(row) in SLICES and _key(row)[:2] in whole]
+    odd = sorted({_profile(row) for row in rows if row["compute_slices"] < WHOLE} - SLICES)
+    if odd:
+        tell(f"slices of {path} that an {GPU} does not have: {', '.join(odd)}")
+    if not kept:
+        raise PredictionError(f"{path} has no job that ran on a slice of an {GPU} and on all {WHOLE} slices of it")
     usage = [used.get(_key(row)[:2], (np.nan, np.nan)) for row in kept]
-    profiles = [f"{row['compute_slices']}g.{row['memory_gb']}gb" for row in kept]
+    profiles = [_profile(row) for row in kept]
     return {
         "model": np.array([row["model"] for row in kept]),
-        "batch_size": np.array([float(row["batch_size"]) for row in kept]),
+        "batch_size": np.array([row["batch_size"] for row in kept]),
         "profile": np.array(profiles),
         "step_time_s": np.array([whole[_key(row)[:2]] for row in kept]),
         "gpu_util_frac": np.array([each[0] for each in usage]),
@@ -41,20 +52,19 @@ def mig_times(data: Path, statistic: str = "mean") -> dict[str, NDArray[Any]]:
 
 
 def _utilization(data: Path) -> dict[tuple[str, float], tuple[float, float]]:
-    rows = _read(data / "miso" / "utilization_summary_a100.csv")
+    try:
+        rows = read_rows(data / "miso" / UTILIZATION, ("batch_size",), ("sm_util_pct", "mem_bw_util_pct"))
+    except PredictionError as error:
+        tell(f"utilization of MISO's jobs: {error}")
+        return {}
     return {
-        (row["model"], float(row["batch_size"])): (
-            float(row["sm_util_pct"]) / 100.0,
-            float(row["mem_bw_util_pct"]) / 100.0,
-        )
-        for row in rows
+        (row["model"], row["batch_size"]): (row["sm_util_pct"] / 100.0, row["mem_bw_util_pct"] / 100.0) for row in rows
     }
 
 
-def _key(row: dict[str, str]) -> tuple[str, float, int]:
-    return row["model"], float(row["batch_size"]), int(row["compute_slices"])
+def _key(row: dict[str, Any]) -> tuple[str, float, int]:
+    return row["model"], row["batch_size"], int(row["compute_slices"])
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def _profile(row: dict[str, Any]) -> str:
+    return f"{row['compute_slices']:g}g.{row['memory_gb']:g}gb"

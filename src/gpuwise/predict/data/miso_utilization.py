@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from gpuwise.predict.data.architectures import MISO, architecture, utilization_row
 from gpuwise.predict.data.memory_tables import Peak, memory_table
+from gpuwise.predict.data.miso import GPU, TIMES, UTILIZATION, WHOLE
 from gpuwise.predict.data.tables import columns, read_rows
 
-GPU = "A100"
 OPTIMIZER_STATES = 2
 """Adam, in nearly all of the training scripts."""
 
@@ -22,8 +22,8 @@ def miso_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     All are TensorFlow with a pool that grows. Models without a known architecture are left out.
     """
-    rows = read_rows(data / "miso" / "utilization_summary_a100.csv")
-    peaks = (Peak(row["model"], float(row["batch_size"]), GPU, float(row["memory_mb"])) for row in rows)
+    rows = read_rows(data / "miso" / UTILIZATION, ("batch_size", "memory_mb"))
+    peaks = (Peak(row["model"], row["batch_size"], GPU, row["memory_mb"]) for row in rows)
     return memory_table("miso", peaks, framework="tensorflow", measure="device", states=OPTIMIZER_STATES, known=MISO)
 
 
@@ -33,16 +33,13 @@ def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
     The median iteration on the whole GPU stands in for what a time model says of a step; where it was not measured,
     it is not known. Memory bandwidth utilization and power, measured beside it, are not given.
     """
-    times = read_rows(data / "miso" / "mig_iteration_time_summary.csv")
-    most = max(int(row["compute_slices"]) for row in times)
+    times = read_rows(data / "miso" / TIMES, ("batch_size", "compute_slices", "median_iter_s"))
     step_s = {
-        (row["model"], float(row["batch_size"])): float(row["median_iter_s"])
-        for row in times
-        if int(row["compute_slices"]) == most
+        (row["model"], row["batch_size"]): row["median_iter_s"] for row in times if row["compute_slices"] == WHOLE
     }
     made = []
-    for row in read_rows(data / "miso" / "utilization_summary_a100.csv"):
-        model, batch = row["model"], float(row["batch_size"])
+    for row in read_rows(data / "miso" / UTILIZATION, ("batch_size", "sm_util_pct")):
+        model, batch = row["model"], row["batch_size"]
         made_of = architecture(model, MISO)
         work = utilization_row(made_of, batch, GPU)
         if work is None:
@@ -50,6 +47,6 @@ def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
         seconds = step_s.get((model, batch), np.nan)
         share = min(work["busy_time_s"] / seconds, 1.0)
         names = {"data": "miso", "testbed": "miso", "label": f"miso_{model}", "architecture": made_of.network}
-        kept = {"util_pct": float(row["sm_util_pct"]), "step_time_s": seconds, "busy_frac": share}
+        kept = {"util_pct": row["sm_util_pct"], "step_time_s": seconds, "busy_frac": share}
         made.append({**names, **kept, **work})
     return columns(made)

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import named_columns, read_table
+
 
 def steps(data: Path) -> dict[str, NDArray[Any]]:
     """Step times of synchronous data-parallel training.
@@ -18,7 +21,7 @@ def steps(data: Path) -> dict[str, NDArray[Any]]:
     """
     rows = [row for folder in _models(data) for row in _rows(folder)]
     names = ("model", "gpu", "batch", "gpus", "nodes", "placement", "step_time_s", "sync_time_s")
-    return {name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return named_columns(names, rows, data / "pollux" / "traces")
 
 
 def _models(data: Path) -> list[Path]:
@@ -26,17 +29,18 @@ def _models(data: Path) -> list[Path]:
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, str, float, float, float, str, float, float]]:
-    import polars as pl
-
-    placed = pl.read_csv(folder / "placements.csv", schema_overrides={"placement": pl.String})
+    placed = read_table(folder / "placements.csv", ("local_bsz", "step_time"), ("sync_time",), ("placement",))
     for row in placed.rows(named=True):
         gpus = sum(int(digit) for digit in row["placement"])
         where = (float(gpus), float(len(row["placement"])), row["placement"])
-        yield folder.name, "T4", float(row["local_bsz"]), *where, row["step_time"], row["sync_time"]
+        yield folder.name, "T4", row["local_bsz"], *where, row["step_time"], row["sync_time"]
     scaled = folder / "scalability.csv"
-    for row in pl.read_csv(scaled).rows(named=True) if scaled.exists() else []:
-        where = (float(row["num_replicas"]), float(row["num_nodes"]), f"{row['num_nodes']}x{row['num_replicas']}")
-        yield folder.name, "T4", float(row["local_bsz"]), *where, row["step_time"], row["sync_time"]
+    if not scaled.exists():
+        return
+    sizes = ("num_nodes", "num_replicas", "local_bsz", "step_time")
+    for row in read_table(scaled, sizes, ("sync_time",)).rows(named=True):
+        where = (row["num_replicas"], row["num_nodes"], f"{row['num_nodes']:g}x{row['num_replicas']:g}")
+        yield folder.name, "T4", row["local_bsz"], *where, row["step_time"], row["sync_time"]
 
 
 def curves(data: Path) -> dict[str, NDArray[Any]]:
@@ -46,10 +50,11 @@ def curves(data: Path) -> dict[str, NDArray[Any]]:
     epochs; steps per epoch change in these runs, as their batch grows), ``iterations`` (an array: steps done by
     then) and ``values`` (an array: the metric, which rises for some workloads and falls for others).
     """
-    import polars as pl
-
-    paths = sorted((data / "pollux" / "traces").glob("*/validation-*.csv"))
-    tables = [pl.read_csv(path) for path in paths]
+    folder = data / "pollux" / "traces"
+    found = {path: read_table(path, ("iteration",), ("metric",)) for path in sorted(folder.glob("*/validation-*.csv"))}
+    paths, tables = [path for path in found if len(found[path])], [table for table in found.values() if len(table)]
+    if not paths:
+        raise PredictionError(f"no training runs in {folder}: files MODEL/validation-BATCH.csv are expected")
     return {
         "workload": np.asarray([path.parent.name for path in paths]),
         "run": np.asarray([f"{path.parent.name}/{path.stem}" for path in paths]),

@@ -22,8 +22,8 @@ def salus_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     Models without a known architecture are left out.
     """
-    rows = read_rows(data / "salus" / "workloads.csv")
-    peaks = (Peak(row["model"], float(row["batch_size"]), GPU, float(row["peak_mem_mb"])) for row in rows)
+    rows = read_rows(data / "salus" / "workloads.csv", ("batch_size", "peak_mem_mb"))
+    peaks = (Peak(row["model"], row["batch_size"], GPU, row["peak_mem_mb"]) for row in rows)
     return memory_table(
         "salus", peaks, framework="tensorflow", measure="allocator", states=OPTIMIZER_STATES, known=SALUS
     )

@@ -21,16 +21,9 @@ def schedtune_memory(data: Path) -> dict[str, NDArray[Any]]:
 
     Models that neither torchvision nor timm has are left out.
     """
-    rows = read_rows(data / "schedtune" / "model_stats.csv")
-    peaks = (
-        Peak(
-            row["model"],
-            float(row["batchsize"]),
-            _gpu(int(row["Pipelines/CUDA cores"]), int(row["SM count"])),
-            float(row["peak mem usage"]),
-        )
-        for row in rows
-    )
+    cores, sms, peak = "Pipelines/CUDA cores", "SM count", "peak mem usage"
+    rows = read_rows(data / "schedtune" / "model_stats.csv", ("batchsize", cores, sms, peak))
+    peaks = (Peak(row["model"], row["batchsize"], _gpu(int(row[cores]), int(row[sms])), row[peak]) for row in rows)
     return memory_table("schedtune", peaks, framework="pytorch", measure="device", states=OPTIMIZER_STATES)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import read_table
 
 FOLDER = "timm"
+NUMBERS = ("train_step_time", "train_batch_size", "train_img_size")
 _FILE = re.compile(r"benchmark-train-amp-(?P<layout>nchw|nhwc)-.*-(?P<gpu>[a-z0-9]+)$")
 _PUBLISHERS = ("tf_", "gluon_", "ig_", "ssl_", "swsl_", "legacy_", "tv_", "ens_", "adv_", "jx_", "dm_")
 """In front of a name they say whose weights there are, not which network it is."""
@@ -24,13 +26,15 @@ def steps(data: Path) -> dict[str, Any]:
 
     found = [(file, _FILE.match(file.stem)) for file in sorted((data / FOLDER).glob("benchmark-train-*.csv"))]
     tables = [
-        pl.read_csv(file).with_columns(layout=pl.lit(named["layout"]), gpu=pl.lit(named["gpu"]))
+        read_table(file, NUMBERS, names=("model",)).with_columns(
+            layout=pl.lit(named["layout"]), gpu=pl.lit(named["gpu"])
+        )
         for file, named in found
         if named
     ]
-    if not tables:
+    if not sum(map(len, tables)):
         raise PredictionError(f"no training steps in {data / FOLDER}: benchmark-train-amp-*.csv are expected")
-    table = pl.concat(tables, how="vertical_relaxed").filter(pl.col("train_step_time") > 0)
+    table = pl.concat(tables)
     models = table["model"].to_list()
     return {
         "model": table["model"].to_numpy(),
@@ -39,8 +43,8 @@ def steps(data: Path) -> dict[str, Any]:
         "host": table["gpu"].to_numpy(),
         "layout": table["layout"].to_numpy(),
         "precision": ["fp16"] * len(models),
-        "batch": table["train_batch_size"].to_list(),
-        "image": table["train_img_size"].to_list(),
+        "batch": table["train_batch_size"].cast(pl.Int64).to_list(),
+        "image": table["train_img_size"].cast(pl.Int64).to_list(),
         "step_time_s": table["train_step_time"].to_numpy() / 1e3,
     }
 

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.data.tables import read_table
+
 PREFIX = "summary_power_"
+JOB = ("dataset", "network", "optimizer")
 
 
 def epochs(data: Path, unthrottled: bool = True) -> dict[str, NDArray[Any]]:
@@ -20,8 +24,11 @@ def epochs(data: Path, unthrottled: bool = True) -> dict[str, NDArray[Any]]:
 
     frames = []
     for path in sorted((data / "zeus").glob(f"{PREFIX}*.csv")):
-        frame = pl.read_csv(path).with_columns(gpu=pl.lit(path.stem.removeprefix(PREFIX)))
-        frames.append(frame.with_columns(model=pl.concat_str("dataset", "network", "optimizer", separator="/")))
+        frame = read_table(path, ("batch_size", "power_limit", "time_per_epoch"), names=JOB)
+        frame = frame.with_columns(gpu=pl.lit(path.stem.removeprefix(PREFIX)))
+        frames.append(frame.with_columns(model=pl.concat_str(*JOB, separator="/")))
+    if not sum(map(len, frames)):
+        raise PredictionError(f"no epochs in {data / 'zeus'}: files {PREFIX}GPU.csv are expected")
     table = pl.concat(frames).sort("model", "gpu", "batch_size", "power_limit")
     if unthrottled:
         most = pl.col("power_limit").max().over("model", "gpu", "batch_size")
@@ -29,9 +36,9 @@ def epochs(data: Path, unthrottled: bool = True) -> dict[str, NDArray[Any]]:
     return {
         "model": table["model"].to_numpy(),
         "gpu": table["gpu"].to_numpy(),
-        "batch": table["batch_size"].to_numpy().astype(np.float64),
-        "power_limit_w": table["power_limit"].to_numpy().astype(np.float64),
-        "epoch_time_s": table["time_per_epoch"].to_numpy().astype(np.float64),
+        "batch": table["batch_size"].to_numpy(),
+        "power_limit_w": table["power_limit"].to_numpy(),
+        "epoch_time_s": table["time_per_epoch"].to_numpy(),
     }
 
 
@@ -44,9 +51,12 @@ def curves(data: Path) -> dict[str, NDArray[Any]]:
     import polars as pl
 
     keys = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run"]
-    table = pl.read_csv(data / "zeus" / "summary_train.csv", schema_overrides={"target_epoch": pl.Float64})
-    table = table.filter(pl.col("target_epoch").is_finite())
+    path = data / "zeus" / "summary_train.csv"
+    table = read_table(path, ("batch_size",), ("target_metric", "target_epoch"), (*JOB, "learning_rate", "run"))
+    table = table.with_columns(pl.col("batch_size").cast(pl.Int64)).filter(pl.col("target_epoch").is_finite())
     runs = table.group_by(keys, maintain_order=True).agg("target_epoch", "target_metric").rows(named=True)
+    if not runs:
+        raise PredictionError(f"no run in {path} reached a target")
     return {
         "workload": np.asarray([f"{run['dataset']}/{run['network']}" for run in runs]),
         "run": np.asarray(["/".join(str(run[key]) for key in keys) for run in runs]),

@@ -19,6 +19,7 @@
 | model | str | "" | name of the model, as the source spells it |
 | batch_size | i64 | 0 | samples in a step over all GPUs; 0 is unknown |
 | gpu_util_frac | f64 | nan | GPU utilization when alone; nan is unknown |
+| speeds | str | "" | speed on GPU types relative to duration_s, such as "V100=1.5|A100/1g=0.3"; "" is unknown |
 | suspend_s, resume_s, migrate_s, resize_s | f64 | 0 | what each of these costs the job |
 | outcome | str | "" | how it ended originally: succeeded, failed, cancelled or "" |
 """
@@ -106,6 +107,7 @@ TRACE_SCHEMA: dict[str, Column] = {
     "model": Column(pl.String, ""),
     "batch_size": Column(pl.Int64, 0, BATCH),
     "gpu_util_frac": Column(pl.Float64, math.nan, UTILIZATION),
+    "speeds": Column(pl.String, ""),
     "suspend_s": Column(pl.Float64, 0.0, SECONDS),
     "resume_s": Column(pl.Float64, 0.0, SECONDS),
     "migrate_s": Column(pl.Float64, 0.0, SECONDS),
