@@ -267,6 +267,7 @@ def test_a_model_gives_run_time_memory_and_utilization(submit: Submit, model: st
     assert 0 < body["predicted_s"] < 1000
     assert body["gpu_memory_bytes"] > 1e8
     assert 0 < body["gpu_util_frac"] <= 1
+    assert body["speeds"]["K80"] == 1.0 < body["speeds"]["V100"]  # relative to the one the run time is for
     assert "model" not in body
 
 

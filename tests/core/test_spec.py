@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builders import capacity_of, cluster, job, node
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
 
 WRONG_JOBS = {
@@ -156,3 +157,9 @@ def test_a_job_is_frozen():
     with pytest.raises(AttributeError):
         job("x").gpus = 2  # type: ignore[misc]
     assert job("x") == JobSpec(id="x", duration_s=10.0)
+
+
+def test_speeds_are_for_the_predicted_run_time_and_for_the_middle_of_any_other() -> None:
+    asked = JobRequest(command=("true",), predicted_s=100.0, speeds={"K80": 1.0, "V100": 4.0})
+    assert dict(asked.spec("a", submit_s=0.0, duration_s=100.0).speeds) == {"K80": 1.0, "V100": 4.0}
+    assert dict(asked.spec("a", submit_s=0.0, duration_s=60.0).speeds) == pytest.approx({"K80": 0.5, "V100": 2.0})

@@ -59,7 +59,7 @@ class JobRequest:
     steps: float | None = None
     gpu_util_frac: float = math.nan
     speeds: Mapping[str, float] = field(default_factory=dict)
-    """Forecast speed on GPU types, relative to the one that the run time is for."""
+    """Forecast speed on GPU types, relative to the one that ``predicted_s`` is for."""
     priority: int = 0
     deadline_s: float | None = None
     """Unix time by which it should have ended."""
@@ -110,8 +110,14 @@ class JobRequest:
             max_gpus=self.max_gpus, gpu_frac=self.gpu_frac, gpu_memory_bytes=self.gpu_memory_bytes,
             gpu_types=self.gpu_types, sharing=self.sharing, cpus=self.cpus, memory_bytes=self.memory_bytes,
             priority=self.priority, deadline_s=deadline_s, tenant=self.queue, steps=self.steps, model=self.name,
-            gpu_util_frac=self.gpu_util_frac, speeds=tuple(self.speeds.items()),
+            gpu_util_frac=self.gpu_util_frac, speeds=self._speeds(duration_s),
         )  # fmt: skip
+
+    def _speeds(self, duration_s: float) -> tuple[tuple[str, float], ...]:
+        """Speeds for a run time; one that was declared or measured is for no GPU type in particular: for the middle."""
+        known = [math.log(speed) for speed in self.speeds.values() if speed > 0]
+        middle = 1.0 if duration_s == self.predicted_s or not known else math.exp(sum(known) / len(known))
+        return tuple((name, speed / middle) for name, speed in self.speeds.items())
 
     def to_json(self) -> dict[str, object]:
         """As plain values; what is left at its default is left out."""
