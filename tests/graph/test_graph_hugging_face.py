@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tracing import product_macs
 
+from gpuwise.graph import hf_configs
 from gpuwise.graph.libraries import library
 from gpuwise.graph.models import Ask, graph_of
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, Phase
@@ -143,6 +144,20 @@ def test_a_name_that_cannot_be_found_is_named(monkeypatch: pytest.MonkeyPatch) -
     def refuse(name: str, **_: object) -> None:
         raise OSError(f"{name} is not here\nand nowhere else")
 
+    monkeypatch.setattr(hf_configs, "_reach_hub", lambda: None)
     monkeypatch.setattr(library("transformers").AutoConfig, "from_pretrained", refuse)
     with pytest.raises(GraphError, match=r"no configuration for 'some/model'.*some/model is not here\)$"):
         graph_of(Ask("hf:some/model", 1))
+
+
+def test_without_the_hub_a_name_that_transformers_knows_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hf_configs, "_reach_hub", refuse)
+    graph = graph_of(Ask("hf:bert-base-uncased", 1, sequence=16))
+    # 110 million, and the head of a language model: its bias and the layer before it.
+    assert graph.parameters == pytest.approx(110e6, rel=0.01)
+    assert any("could not be fetched" in note for note in graph.notes)
+    with pytest.raises(GraphError, match=r"no configuration for 'bert-of-nobody'.*no network"):
+        graph_of(Ask("hf:bert-of-nobody", 1))

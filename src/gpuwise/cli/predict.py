@@ -35,7 +35,7 @@ def predict_command(
     ] = None,
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of a type that train together.")] = 1,
     precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16; the last two are mixed.")] = "fp32",
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "momentum",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam; none is a forward pass alone.")] = "momentum",
     image: Annotated[int | None, typer.Option(metavar="PIXELS", help="Height and width of images.")] = None,
     sequence: Annotated[int | None, typer.Option(metavar="TOKENS", help="Length of sequences.")] = None,
     measured: Annotated[

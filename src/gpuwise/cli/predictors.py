@@ -49,7 +49,13 @@ def fit_command(
     folder, rows, wrong = _data(data), [], []
     for recipe in choose(names or []):
         _say(f"fitting {recipe.name}")
-        fitted = fitting.fit(recipe, folder, made=made, errors=errors and not check)
+        try:
+            fitted = fitting.fit(recipe, folder, made=made, errors=errors and not check)
+        except GpuwiseError as error:
+            if check or names:
+                raise
+            print(f"left out: predictor {recipe.name}: {error}", file=sys.stderr)
+            continue
         row: dict[str, Any] = {"predictor": recipe.name, "what": recipe.what, "data": list(recipe.data)}
         if check:
             found = fitting.differences(fitted, registry.load(recipe.name))
@@ -58,6 +64,8 @@ def fit_command(
         else:
             path = registry.write(fitted, to)
             rows.append(row | {"file": str(path), "size_bytes": path.stat().st_size})
+    if not rows:
+        raise GpuwiseError(f"{folder} has the data of no predictor")
     show(rows, output)
     if wrong:
         raise GpuwiseError(f"{len(wrong)} numbers are not those in use; the first: {wrong[0]}")
@@ -66,17 +74,24 @@ def fit_command(
 def evaluate_command(
     names: NamesArgument = None,
     data: DataOption = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Fit nothing: ask the predictors in use for all that was measured.")
+    ] = False,
     groups: Annotated[bool, typer.Option("--groups", help="A row for each data set, GPU or family.")] = False,
     plots: Annotated[
         Path | None, typer.Option("--plots", metavar="DIR", help="Also draw predicted against measured, here.")
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Measure how wrong predictors are on data left out of their fit: by family, GPU, batch size, number of GPUs."""
+    """Measure how wrong predictors are on data left out of their fit: by family, GPU, batch size, number of GPUs.
+
+    With --shipped the predictors in use are asked as they are: how good are they on measurements of one's own?
+    """
     from gpuwise.service import fitting
 
     folder, rows = _data(data), []
-    for evaluated in fitting.evaluate(names or [], folder):
+    run = fitting.evaluate_in_use if shipped else fitting.evaluate
+    for evaluated in run(names or [], folder):
         _say(f"{evaluated.holdout.name}: {evaluated.scores.rows} rows")
         rows += list(evaluated.by_group()) if groups and len(evaluated.holdout.group) else [evaluated.row()]
         if plots is not None:
@@ -84,7 +99,7 @@ def evaluate_command(
 
             draw(evaluated, plots)
     if not rows:
-        raise GpuwiseError("nothing to evaluate")
+        raise GpuwiseError(f"nothing to evaluate in {folder}: it has no data of these predictors")
     if output in (Output.JSON, Output.CSV):
         show(rows, output)
     else:

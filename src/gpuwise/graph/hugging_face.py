@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpuwise.graph.libraries import library, nearest
+from gpuwise.graph.hf_configs import configuration
+from gpuwise.graph.libraries import library
 from gpuwise.graph.ops import GraphError
 from gpuwise.graph.state import in_one_line
 from gpuwise.graph.trace import Built
@@ -28,7 +26,7 @@ SAMPLES = 16_000
 def from_hugging_face(ask: Ask, name: str) -> Callable[[], Built]:
     """The model of a configuration: a config.json here, or a name that transformers finds."""
     transformers = library("transformers")
-    config = _config(transformers, name)
+    config, notes = configuration(transformers, name)
     try:
         kind = _architecture(transformers, config)
     except ImportError as error:
@@ -39,45 +37,9 @@ def from_hugging_face(ask: Ask, name: str) -> Callable[[], Built]:
             config.image_size = ask.image
         if hasattr(config, "use_cache"):
             config.use_cache = False  # keys and values are kept for generation, not for training
-        return Built(kind(config), (), _example(config, kind, ask))
+        return Built(kind(config), (), _example(config, kind, ask), notes=notes)
 
     return build
-
-
-def _config(transformers: ModuleType, name: str) -> Any:
-    path = Path(name)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.suffix == ".json":
-        try:
-            entries = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise GraphError(f"there is no file {path}") from None
-        except (OSError, ValueError) as error:
-            raise GraphError(f"{path}: not a configuration that can be read: {in_one_line(error)}") from error
-        return _config_of(transformers, entries, path)
-    with suppress(Exception):  # without the network, if it was fetched before
-        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=True)
-    try:
-        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:
-        raise GraphError(
-            f"no configuration for {name!r}: it is neither a config.json here nor found by transformers "
-            f"({in_one_line(error)})"
-        ) from error
-
-
-def _config_of(transformers: ModuleType, entries: Any, path: Path) -> Any:
-    if not isinstance(entries, Mapping) or not isinstance(entries.get("model_type"), str):
-        raise GraphError(f"{path}: no key 'model_type', so it is not a Hugging Face model configuration")
-    kind = entries["model_type"]
-    known = transformers.CONFIG_MAPPING.keys()
-    if kind not in known:
-        raise GraphError(f"{path}: transformers has no model of type {kind!r}{nearest(kind, known)}")
-    try:
-        return transformers.AutoConfig.for_model(**entries)
-    except Exception as error:
-        raise GraphError(f"{path}: a configuration that transformers refuses: {in_one_line(error)}") from error
 
 
 def _architecture(transformers: ModuleType, config: Any) -> Any:

@@ -169,7 +169,7 @@ FIELDS: Mapping[str, Field] = {
     "model": Field("", _text, "a model such as torchvision:resnet50 or train.py:build"),
     "batch": Field("", _whole, "a number of samples such as 64"),
     "precision": Field("", _text, "fp32, tf32, fp16 or bf16"),
-    "optimizer": Field("", _text, "sgd, momentum or adam"),
+    "optimizer": Field("", _text, "sgd, momentum or adam; none is a forward pass alone"),
     "image": Field("", _whole, "pixels such as 224"),
     "sequence": Field("", _whole, "tokens such as 512"),
     "priority": Field("priority", _whole, "a whole number such as 10"),
