@@ -62,6 +62,12 @@ class OperatorSum:
         _, host, total = self._parts(parts, counts, machine)
         return np.asarray((host.sum(axis=1) / np.exp(total)) ** SHARPNESS)
 
+    def host_doubt(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
+        """How much longer each step takes, in log space, on a host e times as slow: 0 where only the GPU counts."""
+        on_gpu, on_host, total = self._parts(parts, counts, machine)
+        slower = on_gpu.sum(axis=1) ** SHARPNESS + (np.e * on_host.sum(axis=1)) ** SHARPNESS
+        return np.asarray(np.log(slower) / SHARPNESS - total)
+
     def _parts(self, parts: Floats, counts: Floats, machine: list[str]) -> tuple[Floats, Floats, Floats]:
         effects = np.asarray([self.machines.get(name, (0.0, 0.0)) for name in machine]).reshape(-1, 2)
         theta = np.concatenate([self.factors, self.launches, effects[:, 0], effects[:, 1]])

@@ -24,7 +24,7 @@ from gpuwise.predict.domain import Domain
 from gpuwise.predict.few import spread_of_few
 from gpuwise.predict.given import strings_or
 from gpuwise.predict.gpu_rates import canonical
-from gpuwise.predict.operator_sum import OperatorSum
+from gpuwise.predict.operator_sum import GPU_SPREAD, OperatorSum
 from gpuwise.predict.terms import beliefs, column, host_counts, terms, traits
 from gpuwise.predict.trees import Forest
 
@@ -79,7 +79,8 @@ class RooflineTime(Predictor):
         out = Estimates(value, value.copy(), value.copy(), inside)
         for key in set(keys):
             which = np.asarray(keys) == key
-            part = self.conformal_[key].around(value[which], coverage, inside[which])
+            doubt = self._doubt(rows.take(which)) if key == UNSEEN else 1.0
+            part = self.conformal_[key].around(value[which], coverage, inside[which], doubt)
             out.low[which], out.high[which] = part.low, part.high
         return out
 
@@ -151,28 +152,29 @@ class RooflineTime(Predictor):
         return Forest.of(grower.fit(table, left))
 
     def _calibrated(self, rows: _Rows, times: Floats, family: Names) -> dict[str, Conformal]:
-        left = times - self._without(rows, times, list(folds(family, self.inner, self.seed)))
+        left = times - self._without(rows, times, list(folds(family, self.inner, self.seed)))[0]
         made = {
             regime: Conformal(left[which] * spread_of_few(len(set(family[which])))) for regime, which in rows.regimes()
         }
         alone = [rows.gpu == gpu for gpu in sorted(set(rows.gpu))]
         # A GPU is new in all regimes, and its host too; where only one was measured the error of families must do.
         shared = [out for out in alone if set(rows.precision[~out]) & set(rows.precision[out])]
-        residuals = [left]
+        residuals = left / self._doubt(rows)
         if len(shared) > 2:
-            unseen = self._without(rows, times, shared)
-            residuals = [(times - unseen)[np.isfinite(unseen)] * spread_of_few(len(shared))]
-        return made | {UNSEEN: Conformal(np.concatenate(residuals))}
+            unseen, doubt = self._without(rows, times, shared)
+            residuals = (times - unseen) / doubt
+        # So few GPUs do not tell which way the next one errs: each error counts both ways.
+        return made | {UNSEEN: Conformal(np.concatenate([residuals, -residuals]))}
 
-    def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> Floats:
-        """Predictions for rows by a model that did not see them."""
-        predicted = np.full(len(times), np.nan)
+    def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> tuple[Floats, Floats]:
+        """Predictions for rows by a model that did not see them, and its doubt; NaN where it can say nothing."""
+        predicted, doubt = np.full((2, len(times)), np.nan)
         for out in outs:
             model = type(self)(**self.get_params())
             model._learn(rows.take(~out), times[~out])
             able = out & np.isin(rows.regime, list(model.sums_))
-            predicted[able] = model._log_times(rows.take(able))
-        return predicted
+            predicted[able], doubt[able] = model._log_times(rows.take(able)), model._doubt(rows.take(able))
+        return predicted, doubt
 
     # -- predicting ---------------------------------------------------------------------------------------------------
 
@@ -189,6 +191,14 @@ class RooflineTime(Predictor):
             part = rows.take(which)
             total[which] = self._model(regime).log_times(part.parts, part.counts, self._machines(part, regime))
         return total
+
+    def _doubt(self, rows: _Rows) -> Floats:
+        """How unsure the time on a machine that was not measured is: of its GPU, and of its host where that counts."""
+        doubt = np.full(len(rows.gpu), GPU_SPREAD)
+        for regime, which in rows.regimes():
+            part = rows.take(which)
+            doubt[which] += self._model(regime).host_doubt(part.parts, part.counts, self._machines(part, regime))
+        return doubt
 
     def _table(self, rows: _Rows) -> Floats:
         """What the forest sees: each term's share in the time, at peak rates too, and the network's traits."""
