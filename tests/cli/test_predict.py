@@ -160,3 +160,43 @@ def test_evaluate_tells_errors_by_group_and_draws(data_dir: Path, tmp_path: Path
     assert (tmp_path / f"{rows[0]['holdout']}.svg").read_text().startswith("<?xml")
     groups = json.loads(gpuwise("evaluate", "mig", "--data", str(data_dir), "-o", "json", "--groups").out)
     assert sum(row["rows"] for row in groups if row["holdout"] == rows[0]["holdout"]) == rows[0]["rows"]
+
+
+def own_measurements(folder: Path) -> Path:
+    """MISO's table of slices, of somebody's own jobs."""
+    rows = [
+        f"{slices},{memory},{model},8,{0.7 / slices},{0.7 / slices}"
+        for model in ("mine", "yours")
+        for slices, memory in ((1, 5), (3, 20), (7, 40))
+    ]
+    (folder / "miso").mkdir()
+    head = "compute_slices,memory_gb,model,batch_size,median_iter_s,mean_iter_s"
+    (folder / "miso" / "mig_iteration_time_summary.csv").write_text("\n".join((head, *rows)) + "\n")
+    return folder
+
+
+def test_the_shipped_predictors_can_be_scored_on_measurements_of_ones_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = gpuwise("evaluate", "--shipped", "--data", str(own_measurements(tmp_path)), "-o", "json")
+    assert answer.code == 0
+    (row,) = json.loads(answer.out)
+    assert row["holdout"] == "mig-in-use"
+    assert row["rows"] == 4
+    assert f"{tmp_path}/gavel" in caplog.text  # what the other predictors would need; on stderr outside of tests
+
+
+def test_predictors_whose_data_are_missing_do_not_keep_the_others_from_a_fit(tmp_path: Path) -> None:
+    folder = own_measurements(tmp_path)
+    answer = gpuwise("fit", "--data", str(folder), "--to", str(tmp_path / "own"), "--no-errors", "-o", "json")
+    assert answer.code == 0
+    assert [row["predictor"] for row in json.loads(answer.out)] == ["mig"]
+    assert "left out: predictor layer_time: no layer times in" in answer.err
+    assert gpuwise("fit", "layer_time", "--data", str(folder), "--to", str(tmp_path / "own")).code == 2
+
+
+def test_a_folder_without_data_is_an_error(tmp_path: Path) -> None:
+    for words in (("evaluate", "mig"), ("evaluate", "mig", "--shipped"), ("fit", "--no-errors")):
+        answer = gpuwise(*words, "--data", str(tmp_path))
+        assert answer.code == 2
+        assert str(tmp_path) in answer.err

@@ -224,3 +224,38 @@ def test_rows_left_out_are_larger_than_those_kept(data_dir: Path) -> None:
 def test_the_shipped_predictor_is_the_same_each_time(data_dir: Path) -> None:
     one, two = recipe.fit(data_dir).to_document(), recipe.fit(data_dir).to_document()
     assert one == two
+
+
+def two_clusters() -> Table:
+    """Twelve jobs that grow smoothly, and six on another cluster that jump up or down beyond 8 GPUs, unforeseen."""
+    parts = []
+    for number in range(18):
+        rows = grid([8, 16, 32], [(1, 1), (2, 1), (4, 1), (8, 1), (16, 2)])
+        jumps = number >= 12
+        jump = np.where((rows["gpus"] > 8) & jumps, np.exp(0.5 * (-1) ** number), 1.0)
+        noise = np.exp(0.01 * np.random.default_rng(number).standard_normal(len(jump)))
+        time_s = added(rows, 0.01, 0.001 * (number + 1), 0.001) * jump * noise
+        names = {"job": f"job{number}", "cluster": "jumpy" if jumps else "calm"}
+        parts.append({**rows, **{name: np.full(len(jump), each) for name, each in names.items()}, "time_s": time_s})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def test_the_interval_is_wide_where_other_jobs_of_the_cluster_were_surprised() -> None:
+    rows = two_clusters()
+    for job in ("job12", "job13"):  # one jumps up, one down
+        mine = rows["job"] == job
+        known = HistoryTime().fit(rows_where(rows, ~mine), rows["time_s"][~mine])
+        seen, out = mine & (rows["gpus"] <= 8), mine & (rows["gpus"] == 16)
+        known.partial_fit(rows_where(rows, seen), rows["time_s"][seen])
+        told = known.estimate(rows_where(rows, out))
+        assert np.all((rows["time_s"][out] >= told.low) & (rows["time_s"][out] <= told.high))
+
+
+def test_the_interval_grows_with_each_further_doubling_of_gpus() -> None:
+    rows = several_jobs()
+    known = HistoryTime().fit(rows, rows["time_s"])
+    told = known.estimate({**grid([32], [(12, 2), (16, 2), (32, 4), (64, 8)]), "job": ["job0"] * 4})
+    width = np.log(told.high / told.low)
+    assert width[1] == pytest.approx(width[0])
+    assert width[2] == pytest.approx(2 * width[1])
+    assert width[3] == pytest.approx(3 * width[1])

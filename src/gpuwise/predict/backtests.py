@@ -84,6 +84,23 @@ class JobHistory:
                 found.append("batch" if not len(alike) or batch > alike[:, 0].max() else "inside")
         return found
 
+    def reaches(self, rows: Floats) -> Bools:
+        """Up to twice the largest, and down to half of the smallest, batch and number of GPUs that were measured."""
+        low, high = self.rows[:, :2].min(axis=0) / 2.0, self.rows[:, :2].max(axis=0) * 2.0
+        return np.asarray(np.all((rows[:, :2] >= low) & (rows[:, :2] <= high), axis=1))
+
+    def measured_between(self, rows: Floats, coverage: float) -> tuple[Floats, Floats]:
+        """The ends of what was measured at just these sizes (finite number corrected); nan where not several times."""
+        ends = np.full((2, len(rows)), np.nan)
+        sizes, index, counts = np.unique(self.rows, axis=0, return_inverse=True, return_counts=True)
+        for size in np.flatnonzero(counts > 1):
+            at = np.flatnonzero(np.all(rows == sizes[size], axis=1))
+            if len(at):
+                rank = np.ceil((counts[size] + 1) * (1.0 + coverage) / 2.0)  # as Conformal counts
+                level = min(1.0, (rank - 1.0) / (counts[size] - 1.0))
+                ends[:, at] = np.quantile(self.step_s[index.ravel() == size], [1.0 - level, level])[:, None]
+        return ends[0], ends[1]
+
     def to_document(self) -> dict[str, Any]:
         """As JSON can carry it."""
         tests = {

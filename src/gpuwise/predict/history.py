@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Self
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from gpuwise.predict.backtests import AXES, SHAPES, JobHistory
 from gpuwise.predict.base import (
     COVERAGE,
-    Bools,
     Columns,
     Estimates,
     Floats,
@@ -37,6 +36,8 @@ LEAST_RESIDUALS = 10
 """With fewer residuals of back tests nothing is known of how far off predictions are."""
 UNTESTED = 2.0
 """Then the interval is this factor each way, as it is for a job that was measured at one size only."""
+LEAST_JOBS = 3
+"""So many jobs of a cluster must have grown from a number of GPUs for that size to have an interval of its own."""
 MOST_ROWS = 1000
 """So many residuals of one back test count for the interval."""
 REACH = 0.5
@@ -55,6 +56,9 @@ class HistoryTime(Predictor):
     Several surfaces (`StepSurface`) are fitted to each job. How much each counts is learned by leaving out the largest
     sizes: of the job itself, of the other jobs of its cluster, and of all jobs. What happened to other jobs of the
     cluster at a number of GPUs that this job has not reached moves its prediction.
+
+    The interval along GPUs is that of all back tests, or that of the cluster's jobs that came from as many GPUs if that
+    is wider, and grows with each further doubling.
 
     Without back tests, or for a job with a single size, the interval is a factor of two each way, and no row counts as
     inside the domain. At a size that was measured several times it holds those measurements, as far as coverage asks.
@@ -81,7 +85,7 @@ class HistoryTime(Predictor):
         """A copy that has never seen these jobs, its intervals calibrated anew (for these axes)."""
         made = type(self)(self.borrow)
         made.jobs_ = {name: each for name, each in self.jobs_.items() if name not in jobs}
-        kept = {axis: each for axis, each in self.intervals_.items() if axis not in calibrate}
+        kept = {name: each for name, each in self.intervals_.items() if name.partition("/")[0] not in calibrate}
         made.intervals_ = {**kept, **made._calibrated(calibrate)}
         return made
 
@@ -119,10 +123,16 @@ class HistoryTime(Predictor):
         log_s, scale = self._says(job, rows, axis, own_depth=1)
         value = np.exp(log_s)
         if axis in self.intervals_ and len(np.unique(history.rows, axis=0)) > 1:
-            found = self.intervals_[axis].around(value, coverage, _within_reach(history, rows), scale)
+            inside, most = history.reaches(rows), float(history.rows[:, 1].max())
+            away = np.maximum(np.log2(rows[:, 1] / most), 1.0)  # errors were seen over one doubling of GPUs, and add up
+            names = [axis, _from_size(history.cluster, most)] if axis == "gpus" else [axis]
+            known = [self.intervals_[name] for name in names if name in self.intervals_]
+            parts = [each.around(value, coverage, inside, scale * away) for each in known]
+            low, high = np.min([each.low for each in parts], axis=0), np.max([each.high for each in parts], axis=0)
+            found = Estimates(value, low, high, inside)
         else:
             found = Estimates(value, value / UNTESTED, value * UNTESTED, np.zeros(len(rows), dtype=np.bool_))
-        low, high = _measured_between(history, rows, coverage)
+        low, high = history.measured_between(rows, coverage)
         return Estimates(value, np.fmin(found.low, low), np.fmax(found.high, high), found.in_domain)
 
     def _says(self, job: str, rows: Floats, axis: str, own_depth: int) -> tuple[Floats, float]:
@@ -182,13 +192,21 @@ class HistoryTime(Predictor):
         return float((votes * np.mean(errors) + OTHER_ROWS * common) / (votes + OTHER_ROWS))
 
     def _calibrated(self, axes: Collection[str]) -> dict[str, Conformal]:
-        """The interval along each axis that has back tests."""
-        found = {axis: self._surprises(axis) for axis in axes}
-        return {axis: Conformal(each) for axis, each in found.items() if len(each) >= LEAST_RESIDUALS}
+        """The interval along each axis that has back tests, and for each number of GPUs that several jobs came from."""
+        made = {}
+        for axis in axes:
+            groups: dict[str, list[Floats]] = {}
+            for name, surprise in self._surprises(axis):
+                groups.setdefault(name, []).append(surprise)
+            every = np.concatenate([*(each for parts in groups.values() for each in parts), np.zeros(0)])
+            if len(every) >= LEAST_RESIDUALS:
+                made[axis] = Conformal(every)
+            if axis == "gpus":
+                made |= {name: Conformal(np.concatenate(p)) for name, p in groups.items() if len(p) >= LEAST_JOBS}
+        return made
 
-    def _surprises(self, axis: str) -> Floats:
-        """Residuals at the largest sizes of each job, predicted as if they had not been measured."""
-        found = []
+    def _surprises(self, axis: str) -> Iterator[tuple[str, Floats]]:
+        """Residuals at the largest sizes of each job, predicted as if they had not been measured; from which size."""
         for job, history in self.jobs_.items():
             for test in history.tests[axis]:
                 weights = self._weights(job, axis, test.depth + 1)
@@ -196,8 +214,13 @@ class HistoryTime(Predictor):
                 if self.borrow and axis == "gpus":
                     surprise = surprise - self._shift(job, test.rows, test.cut, weights)
                 few = np.linspace(0, len(surprise) - 1, min(len(surprise), MOST_ROWS)).astype(int)
-                found.append(surprise[few] / self._scale(job, axis, test.depth + 1, weights))
-        return np.concatenate(found) if found else np.zeros(0)
+                scale = self._scale(job, axis, test.depth + 1, weights)
+                yield _from_size(history.cluster, test.cut), surprise[few] / scale
+
+
+def _from_size(cluster: str, most_gpus: float) -> str:
+    """The name of the interval for jobs of a cluster that have run on about so many GPUs at most."""
+    return f"gpus/{cluster}/{round(np.log2(most_gpus))}"
 
 
 def _mean_surprise(seen: list[tuple[Floats, Floats]], rows: Floats) -> Floats:
@@ -214,29 +237,10 @@ def _mean_surprise(seen: list[tuple[Floats, Floats]], rows: Floats) -> Floats:
     return np.asarray((total / count)[index.ravel()])
 
 
-def _measured_between(history: JobHistory, rows: Floats, coverage: float) -> tuple[Floats, Floats]:
-    """The ends of what was measured at just these sizes (finite number corrected); nan where not several times."""
-    ends = np.full((2, len(rows)), np.nan)
-    sizes, index, counts = np.unique(history.rows, axis=0, return_inverse=True, return_counts=True)
-    for size in np.flatnonzero(counts > 1):
-        at = np.flatnonzero(np.all(rows == sizes[size], axis=1))
-        if len(at):
-            rank = np.ceil((counts[size] + 1) * (1.0 + coverage) / 2.0)  # as Conformal counts
-            level = min(1.0, (rank - 1.0) / (counts[size] - 1.0))
-            ends[:, at] = np.quantile(history.step_s[index.ravel() == size], [1.0 - level, level])[:, None]
-    return ends[0], ends[1]
-
-
 def _iterations(X: Columns, count: int) -> Floats:  # noqa: N803
     given = floats_or(X, "iterations", count, 1.0)
     usable(given, "column 'iterations'")
     return given
-
-
-def _within_reach(history: JobHistory, rows: Floats) -> Bools:
-    """Up to twice the largest, and down to half of the smallest, batch and number of GPUs that were measured."""
-    low, high = history.rows[:, :2].min(axis=0) / 2.0, history.rows[:, :2].max(axis=0) * 2.0
-    return np.asarray(np.all((rows[:, :2] >= low) & (rows[:, :2] <= high), axis=1))
 
 
 def _rows(X: Columns) -> Floats:  # noqa: N803

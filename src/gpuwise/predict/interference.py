@@ -126,8 +126,10 @@ def _calibrated(pairs: Pairs, evidence: Evidence, left: Floats, noise: Floats) -
             missed = rest[asked] - evidence.elsewhere(rest, known, asked)
             gpu, count = pairs.gpu[asked], new[asked]
             residuals[ONE_NEW].append(_alike(gpu[count == 1], missed[count == 1]))
-            residuals[ALL_NEW].append((gpu[count == 2], missed[count == 2]))
-    return {kind: _by_gpu(pairs.gpus, residuals[kind] or residuals[SEEN]) for kind in residuals}
+            if np.any(count == 2):
+                residuals[ALL_NEW].append((gpu[count == 2], missed[count == 2]))
+    nearest = {kind: residuals[kind] or residuals[ONE_NEW] or residuals[SEEN] for kind in residuals}
+    return {kind: _by_gpu(pairs.gpus, nearest[kind]) for kind in residuals}
 
 
 def _blocks(pair: Ints) -> Ints:

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from gpuwise.predict.base import (
     COVERAGE,
@@ -41,6 +41,9 @@ from gpuwise.predict.memory_parts import (
 
 NORMAL = NormalDist()
 PLACE = "framework/measure/gpu"
+SURE = 0.1
+"""The scale of errors of a job without workspace; one that were all workspace would have 1 more."""
+QUANTILE_STEP = 0.01
 Way = tuple[float, float]
 """How a framework's coefficients are learned: strength of the prior, growth of the FFT workspace with the batch."""
 
@@ -52,11 +55,12 @@ class MemoryNeed(Predictor):
     e·Winograd + f·FFT workspace``, with coefficients of each framework that are not negative and are drawn to what
     physics says. How strongly, and how the FFT workspace grows with the batch, is chosen among ``strengths`` and
     ``growths`` on architectures left out in turn. TensorFlow's pool grows by doubling: on the device it takes the next
-    power of two, and with convolutions at least the workspace that it lets cuDNN try.
+    power of two, and with convolutions beside it the workspace that it lets cuDNN try.
 
-    What is given as value is not the middle but the ``quantile`` of what was measured for architectures left out, since
-    a job that needs more than was said fails, and one that needs less wastes a little; unless that would be off by more
-    than ``budget`` on average, then it is the middle.
+    What is given as value is not the middle but a quantile of what was measured for architectures left out, since a job
+    that needs more than was said fails, and one that needs less wastes a little: the highest one, up to ``quantile``,
+    with which these were off by at most ``budget`` on average. Errors grow with the share of the need that is cuDNN's
+    choice, its workspace: so do the margin and the interval.
 
     Columns (see `memory_features`): ``framework`` (pytorch, tensorflow), ``gpu``, ``measure`` (device: what nvidia-smi
     shows; allocator: what tensors take, without context and pool), ``batch_size``, ``parameter_bytes`` (P),
@@ -67,8 +71,8 @@ class MemoryNeed(Predictor):
 
     def __init__(
         self,
-        quantile: float = 0.85,
-        budget: float = 0.15,
+        quantile: float = 0.95,
+        budget: float = 0.13,
         strengths: Sequence[float] = (0.1, 1.0, 4.0),
         growths: Sequence[float] = (0.0, 0.5, 1.0),
     ) -> None:
@@ -86,24 +90,27 @@ class MemoryNeed(Predictor):
         rows["trainable_bytes"] = trained_bytes(X)
         of_kind = np.array(kinds(rows))
         ways = {each: self._best_way(rows, measured, each) for each in sorted(set(rows["framework"].tolist()))}
-        residuals = log_ratio(measured, self._left_out(rows, measured, ways))
+        need, scale = self._left_out(rows, measured, ways)
+        residuals = log_ratio(measured, need) / scale
         self._learn(rows, measured, ways)
         self.residuals_ = {}
         for kind in sorted(set(of_kind.tolist())):
             seen = set(rows["architecture"][of_kind == kind].tolist())
             self.residuals_[kind] = np.sort(widened(residuals[of_kind == kind], len(seen)))
+        self.quantile_ = self._affordable(of_kind, residuals, scale)
         self.domain_ = Domain.of(_domain_columns(rows), ("parameter_bytes", "saved_bytes"), (PLACE,))
         return self
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """Bytes for each row, with the interval."""
         self._check_fitted()
-        raw, of_kind = self._need(X), np.array(kinds(X))
+        raw, scale, of_kind = self._need(X), self._scale(X), np.array(kinds(X))
         made = np.empty((3, len(raw)))
         for kind in sorted(set(of_kind.tolist())):
             of = of_kind == kind
-            margin = self._margin(kind)
-            there = Conformal(self._residuals_of(kind) - margin).around(raw[of] * np.exp(margin), coverage, of[of])
+            margin = self._margin(kind, self.quantile_)
+            value = raw[of] * np.exp(margin * scale[of])
+            there = Conformal(self._residuals_of(kind) - margin).around(value, coverage, of[of], scale[of])
             made[:, of] = there.value, there.low, there.high
         inside = self.domain_.holds(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
         return Estimates(made[0], made[1], made[2], inside)
@@ -118,7 +125,7 @@ class MemoryNeed(Predictor):
         capacity = np.broadcast_to(np.asarray(capacity_bytes, dtype=np.float64), raw.shape)
         if np.any(capacity <= 0):
             raise PredictionError(f"a capacity of {capacity.min():g} bytes; it must be above 0")
-        room = np.log(capacity / raw)
+        room = np.log(capacity / raw) / self._scale(X)
         return np.array([_share_above(self._residuals_of(kind), at) for kind, at in zip(kinds(X), room, strict=True)])
 
     def breakdown(self, X: Columns) -> dict[str, Floats]:  # noqa: N803
@@ -165,12 +172,22 @@ class MemoryNeed(Predictor):
             return np.asarray(self.residuals_[kind])
         return np.sort(np.concatenate(list(self.residuals_.values())))
 
-    def _margin(self, kind: str) -> float:
-        """How far above the middle estimate the value is given, in log space."""
-        residuals = self._residuals_of(kind)
-        margin = float(np.quantile(residuals, self.quantile))
-        off = float(np.mean(np.abs(np.expm1(margin - residuals))))
-        return margin if off <= self.budget else float(np.median(residuals))
+    def _scale(self, X: Columns) -> Floats:  # noqa: N803
+        """How far off a row may be, in log space: most where most of it is workspace, which cuDNN chooses."""
+        parts = self._weighted(X)
+        return np.asarray(SURE + (parts["winograd"] + parts["fft"]) / self._need(X))
+
+    def _margin(self, kind: str, quantile: float) -> float:
+        """How far above the middle estimate the value is given, in log space, for a scale of 1."""
+        return float(np.quantile(self._residuals_of(kind), quantile))
+
+    def _affordable(self, of_kind: NDArray[Any], residuals: Floats, scale: Floats) -> float:
+        """The highest quantile with which the rows left out are off by at most the budget; else the middle."""
+        for quantile in np.arange(self.quantile, 0.5, -QUANTILE_STEP).tolist():
+            margin = np.array([self._margin(kind, quantile) for kind in of_kind])
+            if np.mean(np.abs(np.expm1((margin - residuals) * scale))) <= self.budget:
+                return float(quantile)
+        return 0.5
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -181,16 +198,18 @@ class MemoryNeed(Predictor):
         if len(set(rows["architecture"][of].tolist())) < 3:
             return ways[len(ways) // 2]
         own, measured = rows_where(dict(rows), of), y[of]
-        errors = [np.mean(np.abs(log_ratio(measured, self._left_out(own, measured, {framework: way})))) for way in ways]
+        made = [self._left_out(own, measured, {framework: way})[0] for way in ways]
+        errors = [np.mean(np.abs(log_ratio(measured, need))) for need in made]
         return ways[int(np.argmin(errors))]
 
-    def _left_out(self, rows: Table, y: Floats, ways: dict[str, Way]) -> Floats:
-        """The need of each row, learned without its architecture."""
-        made = np.empty(len(y))
+    def _left_out(self, rows: Table, y: Floats, ways: dict[str, Way]) -> tuple[Floats, Floats]:
+        """The need of each row and its scale, learned without its architecture."""
+        need, scale = np.empty(len(y)), np.empty(len(y))
         for out in folds(rows["architecture"], len(y)):
             self._learn(rows_where(dict(rows), ~out), y[~out], ways)
-            made[out] = self._need(rows_where(dict(rows), out))
-        return made
+            asked = rows_where(dict(rows), out)
+            need[out], scale[out] = self._need(asked), self._scale(asked)
+        return need, scale
 
     def _learn(self, rows: Table, y: Floats, ways: dict[str, Way]) -> None:
         self.coefficients_: dict[str, dict[str, float]] = {}

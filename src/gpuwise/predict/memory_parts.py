@@ -21,7 +21,8 @@ FREE = 0.02
 GIB = 2.0**30
 POOL_STEP_BYTES = 2.0**20
 AUTOTUNE_BYTES = 4.0 * GIB
-"""TensorFlow lets cuDNN try convolutions with a workspace of up to this (TF_CUDNN_WORKSPACE_LIMIT_IN_MB, 4096)."""
+"""TensorFlow lets cuDNN try convolutions with a workspace of up to this (TF_CUDNN_WORKSPACE_LIMIT_IN_MB, 4096); one of
+more than half of that makes the pool grow by this much at once, whatever it was before."""
 USUAL_BATCH = 32.0
 DEVICE, ALLOCATOR = "device", "allocator"
 FRAMEWORKS = ("pytorch", "tensorflow")
@@ -74,10 +75,10 @@ def pooled(X: Columns) -> NDArray[np.bool_]:  # noqa: N803
 
 
 def grown(X: Columns, tensors: Floats) -> Floats:  # noqa: N803
-    """What the framework takes from the device for its tensors."""
-    tried = np.where(floats(X, "convolutions") > 0, AUTOTUNE_BYTES, POOL_STEP_BYTES)
-    pool = 2.0 ** np.ceil(np.log2(np.maximum(tensors, tried)))
-    return np.where(pooled(X), pool, tensors)
+    """What the framework takes from the device for its tensors: a pool, and a region of its own for workspaces."""
+    tried = np.where(floats(X, "convolutions") > 0, AUTOTUNE_BYTES, 0.0)
+    pool = 2.0 ** np.ceil(np.log2(np.maximum(tensors, POOL_STEP_BYTES)))
+    return np.where(pooled(X), pool + tried, tensors)
 
 
 def solve(X: Table, y: Floats, strength: float, growth: float) -> tuple[dict[str, float], dict[str, float]]:  # noqa: N803

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict.base import PredictionError, Predictor
+from gpuwise.predict.data.tables import tell
 
 VERSION = 1
 SHIPPED = Path(__file__).with_name("fitted")
@@ -125,8 +126,9 @@ def source_of(data: Path, name: str) -> Source:
     path = data / name / "SOURCE.md"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise PredictionError(f"data set {name}: no {path} that says where it comes from") from error
+    except OSError:
+        tell(f"where data set {name} comes from: there is no {path}. Do not ship what is fitted to it")
+        return Source(name, "", "")
     said = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
     return Source(name, said.get("Repository", ""), said.get("Licence", ""))
 

@@ -14,6 +14,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.version import __version__
 from gpuwise.predict import registry
 from gpuwise.predict.base import COVERAGE
+from gpuwise.predict.data.tables import tell
 from gpuwise.predict.recipe import Recipe
 from gpuwise.predict.recipes import choose
 from gpuwise.predict.scores import Holdout, Scores, Target, score
@@ -70,17 +71,38 @@ class Evaluated:
 def evaluate(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
     """Runs the holdouts of some predictors, or of all, one after the other."""
     for recipe in choose(list(names)):
-        for holdout in recipe.holdouts(data):
-            yield Evaluated(holdout, score(np.asarray(holdout.measured), holdout.estimates), recipe.name)
+        yield from _scored(recipe.name, recipe.holdouts(data))
+
+
+def evaluate_in_use(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
+    """Asks predictors as they are shipped (or of one's own) for what was measured; nothing is fitted."""
+    for recipe in choose(list(names)):
+        yield from _scored(recipe.name, recipe.asked(data, registry.load(recipe.name).predictor))
+
+
+def _scored(recipe: str, holdouts: Iterator[Holdout]) -> Iterator[Evaluated]:
+    """Holdouts with their scores; rows without an answer are left out, and what cannot be done is told."""
+    try:
+        for holdout in holdouts:
+            measured, told = np.asarray(holdout.measured), holdout.estimates
+            usable = (measured > 0) & np.isfinite(measured) & np.isfinite(told.value + told.low + told.high)
+            if not usable.all() or not len(usable):
+                tell(f"{int(np.sum(~usable))} of {len(usable)} rows of {holdout.name}: nothing measured or predicted")
+            if usable.any():
+                kept = holdout.rows(usable)
+                yield Evaluated(kept, score(np.asarray(kept.measured), kept.estimates), recipe)
+    except GpuwiseError as error:
+        tell(f"predictor {recipe}: {error}")
 
 
 def fit(recipe: Recipe, data: Path, *, made: str = "", errors: bool = True) -> registry.Fitted:
     """Fits one predictor; its errors are measured beside it."""
-    sources = tuple(registry.source_of(data, name) for name in recipe.data)
+    there = [name for name in recipe.data if (data / name).is_dir()]
+    sources = tuple(registry.source_of(data, name) for name in there)
     for source in sources:
-        if not registry.is_permissive(source):
+        if source.licence and not registry.is_permissive(source):
             raise GpuwiseError(
-                f"predictor {recipe.name}: data set {source.name} has the licence {source.licence or '(none)'!r}; only "
+                f"predictor {recipe.name}: data set {source.name} has the licence {source.licence!r}; only "
                 f"permissive ones ({', '.join(registry.PERMISSIVE)}) go into a predictor that is shipped"
             )
     predictor = recipe.fit(data)

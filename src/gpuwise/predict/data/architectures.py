@@ -43,6 +43,7 @@ SALUS: Mapping[str, Architecture] = {
     "inception4": Architecture("timm:inception_v4"),
     "googlenet": _blueprint("plain_googlenet", known_as="googlenet"),
     "overfeat": _blueprint("overfeat"),
+    **{name: _blueprint(f"first_{name}", known_as=name) for name in ("resnet50", "resnet101", "resnet152")},
 }
 """TensorFlow's CNN benchmarks where their names or networks differ from torchvision's."""
 MISO: Mapping[str, Architecture] = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuwise.graph.libraries import library
+
 Made = tuple[Any, Sequence[Any]]
 """A module and its inputs."""
 
@@ -32,6 +34,32 @@ def overfeat(batch: int) -> Made:
     layers += [nn.Linear(36 * 1024, 3072), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(3072, 4096)]
     layers += [nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000)]
     return nn.Sequential(*layers), [torch.empty(batch, 3, 231, 231)]
+
+
+def first_resnet50(batch: int) -> Made:
+    """ResNet-50 as first published and in TensorFlow's CNN benchmarks: a block's stride is in its 1 × 1 convolution."""
+    return _first_resnet("resnet50", batch)
+
+
+def first_resnet101(batch: int) -> Made:
+    """ResNet-101, likewise."""
+    return _first_resnet("resnet101", batch)
+
+
+def first_resnet152(batch: int) -> Made:
+    """ResNet-152, likewise."""
+    return _first_resnet("resnet152", batch)
+
+
+def _first_resnet(name: str, batch: int) -> Made:
+    """With the stride before the 3 × 3 convolution its inputs are a quarter of torchvision's, which has it there."""
+    import torch
+
+    network = library("torchvision").models.get_model(name)
+    for block in network.modules():
+        if hasattr(block, "conv3"):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, (1, 1)
+    return network, [torch.empty(batch, 3, 224, 224)]
 
 
 def plain_googlenet(batch: int) -> Made:

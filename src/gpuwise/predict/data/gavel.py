@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.predict.base import PredictionError
 from gpuwise.predict.data.tables import named_columns, read_json
 
 ALONE = "null"
@@ -31,6 +32,15 @@ def isolated(data: Path, name: str = "simulation_throughputs.json") -> dict[str,
     return named_columns(("model", "gpu", "batch", "gpus", "nodes", "step_time_s"), rows, path)
 
 
+def job_of(key: str) -> tuple[str, int]:
+    """The title of a job and its number of GPUs, from a key like ``('LM (batch size 5)', 1)``."""
+    try:
+        title, gpus = ast.literal_eval(key)
+        return str(title), int(gpus)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise PredictionError(f"gavel's job {key!r}; one like ('LM (batch size 5)', 1) is expected") from error
+
+
 def rate_of(given: Any) -> float:
     """A rate as the file has it; 0 where it has none."""
     return float(given) if isinstance(given, (int, float)) and np.isfinite(given) else 0.0
@@ -39,7 +49,7 @@ def rate_of(given: Any) -> float:
 def _rows(place: str, jobs: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, float, float, float, float]]:
     spread = place.endswith(SPREAD)
     for key, rates in jobs.items():
-        title, gpus = ast.literal_eval(key)
+        title, gpus = job_of(key)
         rate = rate_of(rates.get(ALONE))
         if rate <= 0.0 or (spread and gpus == 1):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import re
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.devices.catalogue import gpu_type
 from gpuwise.predict.base import Floats, PredictionError
-from gpuwise.predict.data.gavel import ALONE, rate_of
+from gpuwise.predict.data.gavel import ALONE, job_of, rate_of
 from gpuwise.predict.data.tables import read_json
 
 _NAME = re.compile(r"(?P<model>.*?)(?: \(batch size (?P<batch>\d+)\))?")
@@ -39,7 +38,7 @@ def colocated_pairs(data: Path) -> dict[str, NDArray[Any]]:
     for gpu, jobs in read_json(path).items():
         if gpu.endswith("_unconsolidated"):  # for one GPU the same numbers again
             continue
-        single = {key: ast.literal_eval(key)[0] for key in jobs if ast.literal_eval(key)[1] == 1}
+        single = {key: job_of(key)[0] for key in jobs if job_of(key)[1] == 1}
         alone = {name: rate_of(jobs[key].get(ALONE)) for key, name in single.items()}
         solo[gpu] = {name: rate for name, rate in alone.items() if rate > 0}
         both = (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from gpuwise.predict.data.architectures import Architecture, architecture, memory_row
-from gpuwise.predict.data.tables import columns
+from gpuwise.predict.data.tables import columns, tell_strangers
 
 MIB = 2.0**20
 
@@ -36,13 +36,15 @@ def memory_table(
     ``data`` is the data set's name, ``states`` what its optimizer keeps for each parameter, ``known`` what its names of
     models mean; ``framework`` and ``measure`` are those of `MemoryNeed`.
     """
-    made = []
+    made, strange = [], set()
     for peak in peaks:
         network = architecture(peak.model, known)
         features = memory_row(network, peak.batch, states)
         if features is None:
+            strange.add(peak.model)
             continue
         names = {"data": data, "label": f"{data}_{peak.model}", "architecture": network.network}
         how = {"framework": framework, "measure": measure, "gpu": peak.gpu, "batch_size": peak.batch}
         made.append(names | how | {"peak_bytes": peak.mib * MIB} | features)
+    tell_strangers(data, strange)
     return columns(made)

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.data.tables import named_columns, read_table
+from gpuwise.predict.data.tables import named_columns, read_table, tell
+
+PLACED, SCALED = "placements.csv", "scalability.csv"
 
 
 def steps(data: Path) -> dict[str, NDArray[Any]]:
@@ -25,22 +27,26 @@ def steps(data: Path) -> dict[str, NDArray[Any]]:
 
 
 def _models(data: Path) -> list[Path]:
-    return sorted(path.parent for path in (data / "pollux" / "traces").glob("*/placements.csv"))
+    folder = data / "pollux" / "traces"
+    return sorted({path.parent for name in (PLACED, SCALED) for path in folder.glob(f"*/{name}")})
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, str, float, float, float, str, float, float]]:
-    placed = read_table(folder / "placements.csv", ("local_bsz", "step_time"), ("sync_time",), ("placement",))
-    for row in placed.rows(named=True):
+    for row in _table(folder / PLACED, ("local_bsz", "step_time"), ("placement",)):
+        if not row["placement"].isdigit():
+            tell(f"placement {row['placement']!r} of {folder / PLACED}: it must be the GPUs on each node, like 44")
+            continue
         gpus = sum(int(digit) for digit in row["placement"])
         where = (float(gpus), float(len(row["placement"])), row["placement"])
         yield folder.name, "T4", row["local_bsz"], *where, row["step_time"], row["sync_time"]
-    scaled = folder / "scalability.csv"
-    if not scaled.exists():
-        return
-    sizes = ("num_nodes", "num_replicas", "local_bsz", "step_time")
-    for row in read_table(scaled, sizes, ("sync_time",)).rows(named=True):
+    for row in _table(folder / SCALED, ("num_nodes", "num_replicas", "local_bsz", "step_time")):
         where = (row["num_replicas"], row["num_nodes"], f"{row['num_nodes']:g}x{row['num_replicas']:g}")
         yield folder.name, "T4", row["local_bsz"], *where, row["step_time"], row["sync_time"]
+
+
+def _table(path: Path, positive: tuple[str, ...], names: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """The rows of a file, none where it is not there: each model has one, or the other, or both."""
+    return list(read_table(path, positive, ("sync_time",), names).rows(named=True)) if path.exists() else []
 
 
 def curves(data: Path) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,7 @@ def read_table(path: Path, positive: Sequence[str], numbers: Sequence[str] = (),
     import polars as pl
 
     if not path.is_file():
-        raise PredictionError(
-            f"there is no table {path}; --data or $GPUWISE_DATA must name the folder of all data sets"
-        )
+        raise PredictionError(f"there is no table {path}")
     try:
         whole = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
     except pl.exceptions.PolarsError as error:
@@ -45,8 +43,8 @@ def read_table(path: Path, positive: Sequence[str], numbers: Sequence[str] = (),
     kept = whole.select(*names, *parsed).drop_nulls()
     kept = kept.filter([(pl.col(name) > 0) & pl.col(name).is_finite() for name in positive] or [pl.lit(value=True)])
     if len(kept) < len(whole):
-        told = f"{', '.join(wanted)} must be given" + (f", {', '.join(positive)} above 0" if positive else "")
-        tell(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}: {told}")
+        told = "values in " + ", ".join(wanted) + (f" (above 0 in {', '.join(positive)})" if positive else "")
+        tell(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}, which lack {told}")
     return kept
 
 
@@ -64,8 +62,10 @@ def read_json(path: Path) -> Any:
     """A JSON document."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PredictionError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise PredictionError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise PredictionError(f"{path} is not JSON: {error}") from error
 
 
 def those_there(
@@ -83,6 +83,12 @@ def those_there(
     for each in missing:
         tell(each)
     return tables
+
+
+def tell_strangers(data: str, models: Collection[str]) -> None:
+    """Says which models of a data set are left out, since no graph of them can be made."""
+    if models:
+        tell(f"{', '.join(sorted(models))} of {data}: no such network is known to gpuwise, torchvision or timm here")
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:

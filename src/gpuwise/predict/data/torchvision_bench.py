@@ -24,7 +24,8 @@ def steps(data: Path, mode: str = "train", precision: str = "fp32", gpus: int = 
     """
     import polars as pl
 
-    files = sorted((data / FOLDER).glob(f"{PREFIX}*.csv"))
+    found = sorted((data / FOLDER).glob(f"{PREFIX}*.csv"))
+    files = [file for file in found if file.stem.removeprefix(PREFIX).isdigit()]
     if not files:
         raise PredictionError(f"no step times in {data / FOLDER}: a file {PREFIX}{BATCH}.csv is expected")
     named = {"float": "fp32", "half": "fp16", "double": "fp64"}

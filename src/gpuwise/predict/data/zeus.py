@@ -52,7 +52,7 @@ def curves(data: Path) -> dict[str, NDArray[Any]]:
 
     keys = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run"]
     path = data / "zeus" / "summary_train.csv"
-    table = read_table(path, ("batch_size",), ("target_metric", "target_epoch"), (*JOB, "learning_rate", "run"))
+    table = read_table(path, ("batch_size",), ("learning_rate", "target_metric", "target_epoch"), (*JOB, "run"))
     table = table.with_columns(pl.col("batch_size").cast(pl.Int64)).filter(pl.col("target_epoch").is_finite())
     runs = table.group_by(keys, maintain_order=True).agg("target_epoch", "target_metric").rows(named=True)
     if not runs:

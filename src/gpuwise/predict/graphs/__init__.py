@@ -16,6 +16,7 @@ import numpy as np
 
 from gpuwise.graph.ops import GraphError
 from gpuwise.predict.base import Bools, PredictionError
+from gpuwise.predict.data.tables import log, tell
 
 Key = tuple[str, int, int]
 """A model, the size of its images, and the batch."""
@@ -37,10 +38,17 @@ def summary(source: str, key: Key) -> Mapping[str, float] | None:
 
 
 def with_work(table: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Bools]:
-    """Measured steps with their networks' work, and which rows have one; the others are left out of the table."""
+    """Measured steps with their networks' work, and which rows have one; the others are left out, which is told."""
     keys = [(str(m), int(i), int(b)) for m, i, b in zip(table["model"], table["image"], table["batch"], strict=True)]
+    new = {key for key in keys if key not in _known(source) and list(key) not in _document(source)["left_out"]}
+    if new:
+        log.warning("tracing %d networks of %s that no summary is shipped of: a second or two each", len(new), source)
     rows = [summary(source, key) for key in keys]
     found = np.asarray([row is not None for row in rows], dtype=np.bool_)
+    if lost := sorted({key[0] for key, row in zip(keys, rows, strict=True) if row is None}):
+        tell(f"{len(lost)} networks that {source} cannot make here: {', '.join(lost)}")
+    if not found.any():
+        raise PredictionError(f"none of the measured networks is one that {source} can make: {', '.join(lost)}")
     kept = [row for row in rows if row is not None]
     names = sorted({name for row in kept for name in row} - {"batch"})
     work = {name: np.asarray([row.get(name, 0.0) for row in kept]) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from gpuwise.predict.base import Estimates, Floats, rows_where
 from gpuwise.predict.convergence import LEAST_POINTS
 from gpuwise.predict.data import pollux, zeus
-from gpuwise.predict.data.tables import stacked
-from gpuwise.predict.recipe import Recipe, each_of
+from gpuwise.predict.data.tables import stacked, those_there
+from gpuwise.predict.recipe import Recipe, all_rows, each_of, in_parts
 from gpuwise.predict.scores import Holdout, Target
 from gpuwise.predict.steps_to_target import StepsToTarget
 from gpuwise.predict.training_runs import ALONE, BESIDE, SAYS, Run, common_target
@@ -84,8 +85,7 @@ def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tupl
 def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
     """Total epochs, asked half-way."""
     tables, parts = [], []
-    for source in ("pollux", "zeus"):
-        rows = runs(data, source)
+    for rows in those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data):
         pairs = zip(rows["workload"], rows["batch"], strict=True)
         groups = rows["workload"] if by == "workload" else np.array([f"{work} {batch:g}" for work, batch in pairs])
         table, told = asked(rows, groups, ways)
@@ -96,7 +96,7 @@ def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str,
     return Holdout(
         name,
         "StepsToTarget",
-        ("pollux", "zeus"),
+        tuple(dict.fromkeys(source_of)),
         left_out,
         "epochs",
         rows["total"],
@@ -118,14 +118,18 @@ def remaining(whole: Holdout, name: str, targets: tuple[Target, ...] = ()) -> Ho
     return replace(whole, name=name, measured=whole.measured - done, estimates=left, targets=targets, note=note)
 
 
-def holdouts(data: Path) -> Iterator[Holdout]:
-    """Runs asked half-way: with other batch sizes of the workload known, and alone; what remains, and the total."""
+def batch_holdouts(data: Path) -> Iterator[Holdout]:
+    """Runs asked half-way with other batch sizes of the workload known: what remains, and the total."""
     note = "error of the total"
     half = "one batch size of a workload at a time: the second half of its runs"
     whole = _holdout("convergence-half-way-total", data, "batch", SAYS, half, note)
     yield remaining(whole, "convergence-half-way", TARGETS)
     yield whole
-    note += "; runs with at least three points by then"
+
+
+def workload_holdouts(data: Path) -> Iterator[Holdout]:
+    """Runs asked half-way alone: what remains, and the total; by all ways, and as published."""
+    note = "error of the total; runs with at least three points by then"
     half = "one workload at a time: the second half"
     whole = _holdout("convergence-workload-unseen-total", data, "workload", ALONE, half, note)
     yield remaining(whole, "convergence-workload-unseen")
@@ -136,6 +140,24 @@ def holdouts(data: Path) -> Iterator[Holdout]:
     yield whole
 
 
+holdouts = in_parts(batch_holdouts, workload_holdouts)
+
+
+def asked_half_way(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
+    """All runs, asked half-way."""
+    rows = stacked(those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data))
+    long = half_way(rows_where(rows, rows["total"] >= LEAST_EPOCHS))
+    names = tuple(dict.fromkeys(long["data"].tolist()))
+    yield all_rows("convergence-in-use-total", predictor, long, "total", "epochs", names, "data")
+
+
 RECIPES = (
-    Recipe("convergence", "epochs until a run reaches its target, asked while it runs", ("zeus",), fit, holdouts),
+    Recipe(
+        "convergence",
+        "epochs until a run reaches its target, asked while it runs",
+        ("zeus",),
+        fit,
+        holdouts,
+        asked_half_way,
+    ),
 )

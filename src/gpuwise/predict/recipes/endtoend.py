@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.predict.backtests import largest
-from gpuwise.predict.base import Bools, Estimates, Floats, rows_where
+from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, rows_where
 from gpuwise.predict.data import elasticflow, gavel, pollux, zeus
-from gpuwise.predict.data.tables import stacked
+from gpuwise.predict.data.tables import stacked, those_there
 from gpuwise.predict.endtoend import EndToEndTime
 from gpuwise.predict.history import HistoryTime
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, in_parts
 from gpuwise.predict.scores import Holdout, Target
 
 Table = dict[str, NDArray[Any]]
@@ -67,7 +67,7 @@ def _table(name: str, rows: Table, iterations: Floats | None = None) -> Table:
 
 def fit(data: Path) -> HistoryTime:
     """From gavel, zeus and elasticflow."""
-    rows = stacked([read(data) for read in (gavel_times, zeus_times, elasticflow_times)])
+    rows = stacked(those_there((gavel_times, zeus_times, elasticflow_times), data))
     return HistoryTime().fit(rows, rows["time_s"])
 
 
@@ -91,7 +91,7 @@ def split(rows: Table, axis: str, depth: int = 1, jobs: Bools | None = None) -> 
     return Split(keep, out)
 
 
-def by_model(rows: Table, axis: str, depths: tuple[int, ...]) -> tuple[Estimates, NDArray[np.int64]]:
+def by_model(rows: Table, axis: str, depths: tuple[int, ...] = (1,)) -> tuple[Estimates, NDArray[np.int64]]:
     """One model at a time asked for sizes it has not reached, other models known whole; and which rows were asked."""
     whole = HistoryTime().fit(rows, rows["time_s"])
     parts: list[Estimates] = []
@@ -127,48 +127,82 @@ def as_published(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
 def _holdout(
     name: str,
     tables: list[Table],
-    ask: Callable[[Table], tuple[Estimates, NDArray[np.int64]]],
+    axis: str,
+    ask: Callable[[Table, str], tuple[Estimates, NDArray[np.int64]]],
     left_out: str,
     targets: tuple[Target, ...] = (),
     note: str = "",
 ) -> Holdout:
-    told = [(table, *ask(table)) for table in tables]
+    told = [(table, *ask(table, axis)) for table in tables if split(table, axis).out.any()]
+    if not told:
+        raise PredictionError(f"{name}: no job was measured at enough sizes to leave out its largest {axis}")
     rows = stacked([{name: column[at] for name, column in table.items()} for table, _, at in told])
     labels = [
         f"{job} batch {batch:g}, {gpus:g} GPUs on {nodes:g} nodes"
         for job, batch, gpus, nodes in zip(rows["job"], rows["batch"], rows["gpus"], rows["nodes"], strict=True)
     ]
-    names = tuple(str(table["data"][0]) for table in tables)
+    names = tuple(str(table["data"][0]) for table, *_ in told)
     estimates = Estimates.joined([each for _, each, _ in told])
     return Holdout(
         name, "HistoryTime", names, left_out, "s", rows["time_s"], estimates, labels, list(rows["data"]), targets, note
     )
 
 
-def holdouts(data: Path) -> Iterator[Holdout]:
-    """Batch sizes and numbers of GPUs extrapolated, by history and as published."""
-    one, many = gavel_times(data), pollux_times(data)
-    batch, gpus = [one, zeus_times(data), many], [one, elasticflow_times(data), many]
+def batch_holdouts(data: Path) -> Iterator[Holdout]:
+    """Batch sizes extrapolated, by history and as published."""
+    tables = those_there((gavel_times, zeus_times, pollux_times), data)
     yield _holdout(
-        "endtoend-batch", batch, partial(by_model, axis="batch", depths=(1,)),
+        "endtoend-batch", tables, "batch", by_model,
         "one model at a time: its batches above half of the largest", BATCH,
         "zeus' time is that of an epoch, the others' of a step",
     )  # fmt: skip
+    yield from _none_larger(tables, "batch")
+
+
+def gpus_holdouts(data: Path) -> Iterator[Holdout]:
+    """Numbers of GPUs extrapolated, by history and as published."""
+    tables = those_there((gavel_times, elasticflow_times, pollux_times), data)
     yield _holdout(
-        "endtoend-gpus", gpus, partial(by_model, axis="gpus", depths=DOUBLINGS),
+        "endtoend-gpus", tables, "gpus", partial(by_model, depths=DOUBLINGS),
         "one model at a time: the next doubling of its GPUs, from each size", GPUS,
         "other models of the cluster are known at all sizes",
     )  # fmt: skip
     yield _holdout(
-        "endtoend-gpus-largest", gpus, partial(by_model, axis="gpus", depths=(1,)),
+        "endtoend-gpus-largest", tables, "gpus", by_model,
         "one model at a time: more than half of its largest number of GPUs", GPUS,
         "gavel's V100 jobs are faster on 8 GPUs than on 4; pollux' small models slow down at once beyond 32 GPUs",
     )  # fmt: skip
-    for axis, tables in (("batch", batch), ("gpus", gpus)):
-        strict = f"all models at once: {axis} above half of the largest"
-        yield _holdout(f"endtoend-{axis}-none-larger", tables, partial(all_at_once, axis=axis), strict)
-        paper = _holdout(f"endtoend-{axis}-published", tables, partial(as_published, axis=axis), strict)
-        yield replace(paper, predictor="EndToEndTime", note="stepwise linear regression, one for each job")
+    yield from _none_larger(tables, "gpus")
+
+
+def _none_larger(tables: list[Table], axis: str) -> Iterator[Holdout]:
+    strict = f"all models at once: {axis} above half of the largest"
+    yield _holdout(f"endtoend-{axis}-none-larger", tables, axis, all_at_once, strict)
+    paper = _holdout(f"endtoend-{axis}-published", tables, axis, as_published, strict)
+    yield replace(paper, predictor="EndToEndTime", note="stepwise linear regression, one for each job")
+
+
+def asked_batches(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+    """The largest batches of each job, with its smaller ones added to what the predictor knows."""
+    yield _asked(those_there((gavel_times, zeus_times, pollux_times), data), "batch", predictor)
+
+
+def asked_gpus(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+    """The largest numbers of GPUs of each job, with its smaller ones added to what the predictor knows."""
+    yield _asked(those_there((gavel_times, elasticflow_times, pollux_times), data), "gpus", predictor)
+
+
+def _asked(tables: list[Table], axis: str, predictor: HistoryTime) -> Holdout:
+
+    def ask(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
+        cut = split(rows, axis)
+        known = predictor.without((), ())
+        known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
+        return known.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
+
+    about = f"each job's {axis} above half of its largest; the predictor in use is told the smaller ones"
+    made = _holdout(f"endtoend-{axis}-in-use", tables, axis, ask, about)
+    return replace(made, note="flatters a predictor that was fitted to the same data")
 
 
 RECIPES = (
@@ -177,6 +211,7 @@ RECIPES = (
         "time of a known job at other batch sizes and numbers of GPUs",
         ("gavel", "zeus", "elasticflow"),
         fit,
-        holdouts,
+        in_parts(batch_holdouts, gpus_holdouts),
+        in_parts(asked_batches, asked_gpus),
     ),
 )

@@ -10,23 +10,29 @@ import numpy as np
 
 from gpuwise.predict.base import rows_where
 from gpuwise.predict.data import justus
+from gpuwise.predict.gpu_rates import on_known_gpus
 from gpuwise.predict.layers import LayerTime, PerLayerLinear, linear_columns
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.recipe import Recipe, all_rows
 from gpuwise.predict.scores import Holdout, Target
 
 LEFT_OUT = 0.05
 TARGETS = (Target("mape", 0.15, 0.08), Target("coverage", 0.85, 0.88))
 
 
+def layers(data: Path) -> dict[str, Any]:
+    """Every measured layer on a GPU of the catalogue."""
+    return on_known_gpus(justus.layers(data))
+
+
 def fit_layers(data: Path) -> LayerTime:
     """`LayerTime` of all measured layers."""
-    table = justus.layers(data)
+    table = layers(data)
     return LayerTime().fit(table, table["time_s"])
 
 
 def fit_linear(data: Path) -> PerLayerLinear:
     """`PerLayerLinear` of all measured layers."""
-    table = justus.layers(data)
+    table = layers(data)
     return PerLayerLinear().fit(linear_columns(table), table["time_s"])
 
 
@@ -66,8 +72,20 @@ def linear_holdouts(data: Path) -> Iterator[Holdout]:
     )
 
 
+def asked_layers(data: Path, predictor: LayerTime) -> Iterator[Holdout]:
+    """All measured layers."""
+    yield all_rows("layers-in-use", predictor, layers(data), "time_s", "s", (justus.FOLDER,), "gpu")
+
+
+def asked_linear(data: Path, predictor: PerLayerLinear) -> Iterator[Holdout]:
+    """All measured layers."""
+    table = layers(data)
+    rows = {**linear_columns(table), "time_s": table["time_s"]}
+    yield all_rows("layers-in-use-linear", predictor, rows, "time_s", "s", (justus.FOLDER,), "gpu")
+
+
 def _split(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    table = justus.layers(data)
+    table = layers(data)
     out = np.random.default_rng(1).random(len(table["time_s"])) < LEFT_OUT
     return rows_where(table, ~out), rows_where(table, out)
 
@@ -78,12 +96,20 @@ def _labels(table: dict[str, Any]) -> list[str]:
 
 
 RECIPES = (
-    Recipe("layer_time", "seconds of a convolution or dense layer", (justus.FOLDER,), fit_layers, layer_holdouts),
+    Recipe(
+        "layer_time",
+        "seconds of a convolution or dense layer",
+        (justus.FOLDER,),
+        fit_layers,
+        layer_holdouts,
+        asked_layers,
+    ),
     Recipe(
         "layer_time_linear",
         "seconds of a layer by its complexity, as in the literature",
         (justus.FOLDER,),
         fit_linear,
         linear_holdouts,
+        asked_linear,
     ),
 )

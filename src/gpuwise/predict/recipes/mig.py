@@ -10,7 +10,7 @@ import numpy as np
 from gpuwise.predict.base import Bools, Columns, Estimates, rows_where
 from gpuwise.predict.data.miso import mig_times
 from gpuwise.predict.mig import MigTime
-from gpuwise.predict.recipe import Recipe, each_of
+from gpuwise.predict.recipe import Recipe, all_rows, each_of
 from gpuwise.predict.scores import Holdout, Target
 
 _IN_VIEW = "parameters never saw the left-out model, the choice of formula did: expect more error for a new one"
@@ -66,6 +66,11 @@ def _blind(rows: dict[str, np.ndarray]) -> Columns:
     return {**rows, "gpu_util_frac": nothing, "mem_util_frac": nothing}
 
 
+def asked(data: Path, predictor: MigTime) -> Iterator[Holdout]:
+    """All slices of MISO's jobs, with their utilization known."""
+    yield all_rows("mig-in-use", predictor, mig_times(data), "time_s", "s", ("miso",), "model")
+
+
 RECIPES = (
     Recipe(
         name="mig",
@@ -73,5 +78,6 @@ RECIPES = (
         data=("miso",),
         fit=fit,
         holdouts=holdouts,
+        asked=asked,
     ),
 )

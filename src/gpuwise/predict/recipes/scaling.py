@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gpuwise.predict.base import Estimates, PredictionError, rows_where
 from gpuwise.predict.conformal import folds
-from gpuwise.predict.data.tables import stacked
-from gpuwise.predict.recipe import Recipe
+from gpuwise.predict.data.tables import stacked, those_there
+from gpuwise.predict.recipe import Recipe, all_rows, each_of, in_parts
 from gpuwise.predict.recipes.endtoend import elasticflow_times, gavel_times, pollux_times
 from gpuwise.predict.scaling import AllReduceScaling, TypicalScaling
 from gpuwise.predict.scores import Holdout
@@ -38,26 +38,26 @@ def fit(data: Path) -> TypicalScaling:
     return TypicalScaling().fit(rows, rows["time_s"])
 
 
-def holdouts(data: Path) -> Iterator[Holdout]:
-    """Models that have only run on one GPU; placements left out of the surfaces of measured jobs."""
-    yield _typical([beside_one(gavel_times(data)), beside_one(pollux_times(data))])
-    yield _placements([gavel_times(data), elasticflow_times(data), pollux_times(data)])
+def several_gpus(data: Path) -> Table:
+    """Gavel's and pollux' rows on several GPUs, with the time on one."""
+    return beside_one(stacked(those_there((gavel_times, pollux_times), data)))
 
 
-def _typical(tables: list[Table]) -> Holdout:
-    rows = stacked(tables)
+def typical_holdouts(data: Path) -> Iterator[Holdout]:
+    """Models that have only run on one GPU."""
+    rows = several_gpus(data)
     asked, parts = [], []
-    for model in np.unique(rows["model"]):
-        mine = rows["model"] == model
+    for mine in each_of(rows["model"]):
         known = TypicalScaling().fit(rows_where(rows, ~mine), rows["time_s"][~mine])
         asked.append(rows_where(rows, mine))
         parts.append(known.estimate(asked[-1]))
-    return _holdout("scaling-model-unseen", "TypicalScaling", asked, parts, "one model at a time, on several GPUs")
+    yield _holdout("scaling-model-unseen", "TypicalScaling", asked, parts, "one model at a time, on several GPUs")
 
 
-def _placements(tables: list[Table]) -> Holdout:
+def placement_holdouts(data: Path) -> Iterator[Holdout]:
+    """Placements left out of the surfaces of measured jobs."""
     asked, parts = [], []
-    for table in tables:
+    for table in those_there((gavel_times, elasticflow_times, pollux_times), data):
         for job in np.unique(table["job"]):
             rows = rows_where(table, table["job"] == job)
             places = [f"{gpus:g}/{nodes:g}" for gpus, nodes in zip(rows["gpus"], rows["nodes"], strict=True)]
@@ -67,7 +67,7 @@ def _placements(tables: list[Table]) -> Holdout:
                 known = AllReduceScaling().fit(rows_where(rows, ~out), rows["time_s"][~out])
                 asked.append(rows_where(rows, out))
                 parts.append(known.estimate(asked[-1]))
-    return _holdout(
+    yield _holdout(
         "scaling-placements", "AllReduceScaling", asked, parts, "a fifth of the placements (GPUs and nodes) at a time"
     )
 
@@ -83,4 +83,16 @@ def _holdout(name: str, predictor: str, asked: list[Table], parts: list[Estimate
     )
 
 
-RECIPES = (Recipe("scaling", "step time on several GPUs of a job that has only run on one", ("gavel",), fit, holdouts),)
+holdouts = in_parts(typical_holdouts, placement_holdouts)
+
+
+def asked(data: Path, predictor: TypicalScaling) -> Iterator[Holdout]:
+    """Rows on several GPUs of jobs that were also measured on one."""
+    rows = several_gpus(data)
+    names = tuple(sorted(set(rows["data"].tolist())))
+    yield all_rows("scaling-in-use", predictor, rows, "time_s", "s", names, "data")
+
+
+RECIPES = (
+    Recipe("scaling", "step time on several GPUs of a job that has only run on one", ("gavel",), fit, holdouts, asked),
+)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.predict.base import Estimates, Floats, rows_where
+from gpuwise.predict.base import Estimates, Floats, PredictionError, rows_where
 from gpuwise.predict.conformal import folds
 from gpuwise.predict.data import gavel, timm_bench, torchvision_bench, zeus
-from gpuwise.predict.gpu_rates import canonical
+from gpuwise.predict.data.tables import stacked, tell, those_there
+from gpuwise.predict.gpu_rates import canonical, on_known_gpus
 from gpuwise.predict.graphs import with_work
-from gpuwise.predict.recipe import Recipe, each_of, left_out
+from gpuwise.predict.recipe import Recipe, all_rows, each_of, in_parts, left_out
 from gpuwise.predict.roofline import RooflineTime
 from gpuwise.predict.scores import Holdout, Target
 from gpuwise.predict.steptime import StepTime
@@ -25,7 +26,7 @@ FOLDS = 8
 
 def torchvision_steps(data: Path) -> dict[str, Any]:
     """Torchvision's networks with their work; their steps do not update the weights."""
-    table, _ = with_work(torchvision_bench.steps(data), "torchvision")
+    table, _ = with_work(on_known_gpus(torchvision_bench.steps(data)), "torchvision")
     for name in [name for name in table if name.startswith("update_")]:
         table[name] = np.zeros_like(table[name])
     table["layout"] = np.asarray(["nchw"] * len(table["model"]))
@@ -34,12 +35,12 @@ def torchvision_steps(data: Path) -> dict[str, Any]:
 
 def timm_steps(data: Path) -> dict[str, Any]:
     """Timm's networks with their work; the few that timm no longer has are left out."""
-    return with_work(timm_bench.steps(data), "timm")[0]
+    return with_work(on_known_gpus(timm_bench.steps(data)), "timm")[0]
 
 
 def all_steps(data: Path) -> dict[str, Any]:
     """Both, as one table."""
-    tables = torchvision_steps(data), timm_steps(data)
+    tables = those_there((torchvision_steps, timm_steps), data)
     names = sorted({name for table in tables for name in table})
     return {name: np.concatenate([_column(table, name) for table in tables]) for name in names}
 
@@ -52,7 +53,10 @@ def fit_steptime(data: Path) -> StepTime:
     """`StepTime` of all measured steps and jobs; intervals are those for families and GPUs that are new."""
     table = all_steps(data)
     model = StepTime().fit(table, table["step_time_s"])
-    model.transfer_ = fit_transfer(data)
+    try:
+        model.transfer_ = fit_transfer(data)
+    except PredictionError as error:
+        tell(f"times of jobs on several GPUs: {error}")
     return model
 
 
@@ -65,8 +69,8 @@ def crossed(model: RooflineTime, table: dict[str, Any], groups: Any, count: int)
     return left_out(table, folds(groups, count), fitted)
 
 
-def roofline_holdouts(data: Path) -> Iterator[Holdout]:
-    """Networks and families left out."""
+def torchvision_holdouts(data: Path) -> Iterator[Holdout]:
+    """Networks, families and GPUs left out."""
     table = torchvision_steps(data)
     single = dict(table) | {"family": table["model"]}
     yield _holdout("step-network-unseen", "one network at a time", (torchvision_bench.FOLDER,), table,
@@ -75,6 +79,10 @@ def roofline_holdouts(data: Path) -> Iterator[Holdout]:
                    crossed(RooflineTime(), table, table["family"], 100), "family")  # fmt: skip
     yield _holdout("step-gpu-unseen-graph", "one GPU at a time", (torchvision_bench.FOLDER,), table,
                    crossed(RooflineTime(), single, canonical(table["gpu"]), 100), "gpu")  # fmt: skip
+
+
+def timm_holdouts(data: Path) -> Iterator[Holdout]:
+    """Families left out."""
     table = timm_steps(data)
     yield _holdout("step-family-unseen", f"model families, in {FOLDS} parts", (timm_bench.FOLDER,), table,
                    crossed(RooflineTime(), table, table["family"], FOLDS), "layout", (0.20, 0.10))  # fmt: skip
@@ -101,28 +109,36 @@ def jobs_on_gpus(data: Path) -> dict[str, Any]:
     Gavel's jobs are those of its physical cluster, which were measured again: the older file has jobs that waited for
     their input. Zeus' times are those of an epoch, at the largest power limit.
     """
-    bench = torchvision_bench.steps(data)
-    epochs = zeus.epochs(data)
-    alone = gavel.isolated(data, "physical_cluster_throughputs.json")
-    alone = rows_where(alone, (alone["gpus"] == 1) & (alone["nodes"] == 1))
-    parts = [
-        (torchvision_bench.FOLDER, bench["model"], bench["gpu"], bench["step_time_s"]),
-        ("zeus", _jobs(epochs), epochs["gpu"], epochs["epoch_time_s"]),
-        ("gavel", _jobs(alone), alone["gpu"], alone["step_time_s"]),
-    ]
-    table = {
-        "source": np.concatenate([[name] * len(jobs) for name, jobs, _, _ in parts]),
-        "job": np.concatenate([[f"{name}/{job}" for job in jobs] for name, jobs, _, _ in parts]),
-        "gpu": np.asarray(canonical(np.concatenate([gpus for *_, gpus, _ in parts]).tolist())),
-        "time_s": np.concatenate([times for *_, times in parts]),
-    }
+    table = on_known_gpus(stacked(those_there((_bench_jobs, _zeus_jobs, _gavel_jobs), data)))
+    table["gpu"] = np.asarray(canonical(table["gpu"]))
     measured = known_elsewhere(table["job"].tolist(), table["gpu"].tolist(), table["time_s"])
     shared = np.asarray([bool(known) for known in measured], dtype=np.bool_)
+    if not shared.any():
+        raise PredictionError(f"no job in {data} was measured on more than one GPU")
     return rows_where(table, shared)
 
 
-def _jobs(table: dict[str, Any]) -> list[str]:
-    return [f"{model}/{batch:g}" for model, batch in zip(table["model"], table["batch"], strict=True)]
+def _bench_jobs(data: Path) -> dict[str, Any]:
+    return _jobs(torchvision_bench.FOLDER, torchvision_bench.steps(data), "step_time_s")
+
+
+def _zeus_jobs(data: Path) -> dict[str, Any]:
+    return _jobs("zeus", zeus.epochs(data), "epoch_time_s")
+
+
+def _gavel_jobs(data: Path) -> dict[str, Any]:
+    alone = gavel.isolated(data, "physical_cluster_throughputs.json")
+    return _jobs("gavel", rows_where(alone, (alone["gpus"] == 1) & (alone["nodes"] == 1)), "step_time_s")
+
+
+def _jobs(source: str, table: dict[str, Any], time: str) -> dict[str, Any]:
+    names = [f"{source}/{model}/{batch:g}" for model, batch in zip(table["model"], table["batch"], strict=True)]
+    return {
+        "source": np.full(len(names), source),
+        "job": np.asarray(names),
+        "gpu": np.asarray(table["gpu"]),
+        "time_s": np.asarray(table[time]),
+    }
 
 
 def fit_transfer(data: Path) -> GpuTransfer:
@@ -148,8 +164,8 @@ def transfer_holdouts(data: Path) -> Iterator[Holdout]:
     yield Holdout(
         name="step-gpu-unseen",
         predictor="GpuTransfer",
-        data=(torchvision_bench.FOLDER, "zeus", "gavel"),
-        left_out="one GPU at a time, from all three data sets",
+        data=tuple(dict.fromkeys(table["source"].tolist())),
+        left_out="one GPU at a time, from all data sets",
         unit="s",
         measured=_floats(table["time_s"]),
         estimates=left_out({**table, **_with_known(table)}, each_of(table["gpu"]), fitted),
@@ -163,12 +179,24 @@ def _floats(column: Any) -> Floats:
     return np.asarray(column, dtype=np.float64)
 
 
-def holdouts(data: Path) -> Iterator[Holdout]:
-    """Networks, families and GPUs left out."""
-    yield from roofline_holdouts(data)
-    yield from transfer_holdouts(data)
+def asked_steps(data: Path, predictor: StepTime) -> Iterator[Holdout]:
+    """All measured steps, from their graphs."""
+    table = all_steps(data)
+    table["data"] = np.where(table["precision"] == "fp32", torchvision_bench.FOLDER, timm_bench.FOLDER)
+    names = tuple(sorted(set(table["data"].tolist())))
+    yield all_rows("step-in-use", predictor, table, "step_time_s", "s", names, "gpu")
 
 
+def asked_gpus(data: Path, predictor: StepTime) -> Iterator[Holdout]:
+    """All jobs that were measured on several GPUs, each from its times on the others."""
+    if predictor.transfer_ is not None:
+        jobs = jobs_on_gpus(data)
+        names = tuple(dict.fromkeys(jobs["source"].tolist()))
+        rows = {**jobs, **_with_known(jobs)}
+        yield all_rows("step-gpu-in-use", predictor.transfer_, rows, "time_s", "s", names, "source")
+
+
+holdouts = in_parts(torchvision_holdouts, timm_holdouts, transfer_holdouts)
 RECIPES = (
     Recipe(
         "step_time",
@@ -176,5 +204,6 @@ RECIPES = (
         (torchvision_bench.FOLDER, timm_bench.FOLDER, "zeus", "gavel"),
         fit_steptime,
         holdouts,
+        in_parts(asked_steps, asked_gpus),
     ),
 )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpuwise.predict.data.miso_utilization import miso_utilization
 from gpuwise.predict.data.papers import mlperf_utilization, packing_utilization
 from gpuwise.predict.data.tables import stacked
-from gpuwise.predict.recipe import Recipe, each_of, left_out
+from gpuwise.predict.recipe import Recipe, all_rows, each_of, left_out
 from gpuwise.predict.scores import Holdout, Target
 from gpuwise.predict.utilization import GpuUtilization
 
@@ -56,6 +56,11 @@ def _holdout(name: str, rows: Table) -> Holdout:
     )
 
 
+def asked(data: Path, predictor: GpuUtilization) -> Iterator[Holdout]:
+    """MISO's jobs."""
+    yield all_rows("utilization-in-use", predictor, miso_utilization(data), "util_pct", "%", ("miso",), "data")
+
+
 RECIPES = (
     Recipe(
         name="utilization",
@@ -63,5 +68,6 @@ RECIPES = (
         data=("miso",),
         fit=fit,
         holdouts=holdouts,
+        asked=asked,
     ),
 )
