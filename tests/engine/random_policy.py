@@ -139,7 +139,9 @@ class _Hand:
             self.touched.update(moves)
 
     def repartition(self) -> None:
-        devices = [(node, device) for node in self._up() for device in range(self.view.nodes.gpus.item(node))]
+        nodes = self.view.nodes
+        with_mig = [node for node in self._up() if nodes.types[nodes.type_of[node]] == "A100"]
+        devices = [(node, device) for node in with_mig for device in range(nodes.gpus.item(node))]
         if devices:
             node, device = self.dice.one_of(devices)
             command = Repartition(node, device, self.dice.one_of((*LAYOUTS, ())))

@@ -154,6 +154,22 @@ class Why(enum.Enum):
     BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPU{plural}"
     RESERVED = "would delay job {ahead}, which has a reservation at {at_s:.0f} s"
     OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy"
+    GAIN = "needs {gpus} GPU{plural}; is {gain:.2f} times as fast on {new} as on {old}, and others go first on either"
+    UNFORESEEN = "needs {gpus} GPU{plural}; its speed could not be foreseen, so it gets its GPUs as a usual job would"
+    NO_SPEED = "is believed to make no progress on any GPU type here, so it is not started"
+    NO_PLACE = (
+        "needs {percent:.0f}% of a GPU{where}; none is idle, and none with fewer than {most:g} jobs has as much left"
+    )
+    PROFILE = "waits for an idle GPU{where}, on which it is profiled alone for {profile_s:g} s before it may share one"
+    NO_GAIN = "needs a GPU{where}; {idle} of {total} are idle, and sharing one would now cost more time than it saves"
+    ALONE = (
+        "needs a GPU{where} of its own ({idle} of {total} are idle): how it runs beside others could not be foreseen"
+    )
+    NO_SLICE = (
+        "waits for a slice of a GPU{where} on which it fits and is believed to make progress; {free:g} of {slices:g} "
+        "slices are free"
+    )
+    BETTER_LATER = "is believed to do better with a GPU{where} of its own, which is to be free in {free_s:.0f} s"
     NEXT_ROUND = "is looked at when the next round begins, at {at_s:.0f} s"
     NOT_CHOSEN = "could run, but the policy did not choose it"
     STOPPING = "is saving its state before it leaves its GPUs"

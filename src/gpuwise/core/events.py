@@ -91,6 +91,7 @@ class JobRevised(Event):
     duration_s: float | None = None
     steps: float | None = None
     gpu_memory_bytes: float | None = None
+    gpu_util_frac: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,13 +100,15 @@ class JobSpec:
         return self.duration_s if self.steps is None else self.steps
 
 
-MIG_SEVENTHS = 7
-"""A GPU with MIG has seven compute slices, whatever its type."""
+COMPUTE_SLICES = 7
+"""Compute slices of a GPU with MIG, of which a slice has one or more."""
+FEWER_COMPUTE_SLICES = {"A30": 4, "RTXPRO6000": 4, "RTXPRO4500": 2}
 
 
 def slice_name(gpu_type: str, milli: int) -> str:
     """What ``speeds`` call a MIG slice with so many thousandths of a GPU: ``A100/2g``."""
-    return f"{gpu_type}/{max(1, round(milli * MIG_SEVENTHS / WHOLE_GPU_MILLI))}g"
+    whole = FEWER_COMPUTE_SLICES.get(gpu_type, COMPUTE_SLICES)
+    return f"{gpu_type}/{max(1, round(milli * whole / WHOLE_GPU_MILLI))}g"
 
 
 def _require(job: JobSpec, name: str, holds: bool, expected: str) -> None:

@@ -10,7 +10,7 @@ from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.nodes import NodeTable, node_table
-from gpuwise.core.protocols import RateModel
+from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.spec import ClusterSpec, Sharing, slice_name
 from gpuwise.core.tables import Array, read_only
@@ -78,7 +78,7 @@ class Holders:
 class ClusterState:
     """Jobs, nodes and what is free, as columns and indexes."""
 
-    def __init__(self, cluster: ClusterSpec, beliefs: RateModel | None = None, jobs: JobTable | None = None) -> None:
+    def __init__(self, cluster: ClusterSpec, beliefs: MakeRates | None = None, jobs: JobTable | None = None) -> None:
         self.now_s = 0.0
         self.nodes = node_table(cluster)
         self.jobs = JobTable() if jobs is None else jobs
@@ -92,7 +92,7 @@ class ClusterState:
         self.submitted = 0
         """Jobs submitted so far."""
         self.waiting = WaitingQueue(self.jobs, self._submitted_at)
-        self.beliefs: RateModel = beliefs if beliefs is not None else DeclaredRates(self.jobs, self.nodes)
+        self.beliefs: RateModel = (beliefs or DeclaredRates)(self.jobs, self.nodes)
 
     def _submitted_at(self, job: int) -> float:
         at: float = self.jobs.submit_s.item(job)

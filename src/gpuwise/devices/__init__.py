@@ -12,6 +12,7 @@ from gpuwise.devices.mig import (
     mig_profiles,
     partitions,
 )
+from gpuwise.devices.mig_slices import check_cut, has_mig, layout_of, slices_of
 from gpuwise.devices.vms import VmType, vm_type, vm_types
 
 __all__ = [
@@ -21,13 +22,17 @@ __all__ = [
     "MigProfile",
     "VmType",
     "best_start",
+    "check_cut",
     "free_starts",
     "gpu_type",
     "gpu_types",
+    "has_mig",
     "is_valid",
+    "layout_of",
     "mig_profile",
     "mig_profiles",
     "partitions",
+    "slices_of",
     "vm_type",
     "vm_types",
 ]

@@ -10,9 +10,9 @@ import pynvml  # type: ignore[import-untyped]
 
 from gpuwise.core.commands import MigSlice
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
+from gpuwise.core.units import MIB
 from gpuwise.devices.machine import MigInstance
-from gpuwise.devices.mig import partitions
+from gpuwise.devices.mig_slices import layout_of, slice_milli
 from gpuwise.devices.nvml_read import Handle
 
 
@@ -74,9 +74,7 @@ def instances(gpu: Handle, gpu_type: str) -> tuple[MigInstance, ...]:
         starts = _laid_out(gpu_type, [offer.name for _, offer, _ in known.values()])
     whole = max(offer.slices for offer in offered)
     found = [
-        MigInstance(
-            uuid, MigSlice(offer.name, start, round(WHOLE_GPU_MILLI * offer.slices / whole), offer.memory_bytes)
-        )
+        MigInstance(uuid, MigSlice(offer.name, start, slice_milli(offer.slices, whole), offer.memory_bytes))
         for (uuid, offer, _), start in zip(known.values(), starts, strict=True)
     ]
     return tuple(sorted(found, key=lambda instance: instance.slice.start))
@@ -105,8 +103,6 @@ def _by_size(each: Handle, offered: Sequence[Offer]) -> Offer:
 def _laid_out(gpu_type: str, names: Sequence[str]) -> list[int]:
     """Starts at which instances of these profiles can lie together; just numbers for a type without known layouts."""
     with suppress(GpuwiseError):
-        for layout in partitions(gpu_type):
-            free = {name: [one.start for one in layout if one.profile == name] for name in names}
-            if all(len(free[name]) >= names.count(name) for name in names):
-                return [free[name].pop(0) for name in names]
+        if (layout := layout_of(gpu_type, names)) is not None:
+            return [one.start for one in layout]
     return list(range(len(names)))

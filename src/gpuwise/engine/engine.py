@@ -20,6 +20,7 @@ from gpuwise.core.commands import (
     Placement,
     Rearrange,
     Reason,
+    Repartition,
     Resize,
     Resume,
     Start,
@@ -30,11 +31,12 @@ from gpuwise.core.commands import (
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, JobCancelled, JobHeld, WokeUp
 from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
-from gpuwise.core.protocols import Placer, Policy, RateModel
+from gpuwise.core.protocols import MakeRates, Placer, Policy
 from gpuwise.core.spec import ClusterSpec, Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
+from gpuwise.devices.mig_slices import check_cut
 from gpuwise.engine.journal import Journal
 from gpuwise.engine.transitions import HANDLERS, LifeCycleError
 
@@ -56,7 +58,7 @@ class Engine:
         *,
         placer: Placer,
         seed: int = 0,
-        beliefs: RateModel | None = None,
+        beliefs: MakeRates | None = None,
         jobs: JobTable | None = None,
         round_s: float | None = None,
     ) -> None:
@@ -157,6 +159,10 @@ class Engine:
             kind = type(command)
             try:
                 self._check(kind, command)
+                if (
+                    isinstance(command, Repartition) and not by
+                ):  # how a machine is found to be cut needs no catalogue's leave
+                    self._check_cut(command)
                 HANDLERS[kind](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
                 who = by or f"policy {self.policy.name!r}"
@@ -180,6 +186,20 @@ class Engine:
             self._check_moves(((command.job, command.placement),))
         elif kind is Suspend:
             self._check_held(command.job)
+        elif kind is Repartition:
+            self._check_device(command.node, command.device)
+
+    def _check_device(self, node: int, device: int) -> None:
+        nodes = self.state.nodes
+        if not (0 <= node < len(nodes) and 0 <= device < nodes.gpus.item(node)):
+            raise InvalidDecisionError(f"there is no device {device} on node {node}")
+
+    def _check_cut(self, command: Repartition) -> None:
+        nodes = self.state.nodes
+        try:
+            check_cut(nodes.types[nodes.type_of[command.node]], command.slices)
+        except GpuwiseError as error:
+            raise InvalidDecisionError(str(error)) from error
 
     def _check_moves(self, moves: Sequence[tuple[int, Placement]]) -> None:
         """Jobs that move hold GPUs, may have the new ones, and there is room once they have left the old."""
@@ -217,3 +237,12 @@ class Engine:
             raise InvalidDecisionError(f"{placement.milli}/1000 of a GPU held alone")
         if not 1 <= placement.milli <= WHOLE_GPU_MILLI:
             raise InvalidDecisionError(f"a share of {placement.milli}/1000 of a GPU")
+        if placement.sharing is Sharing.MIG:
+            self._check_slices(placement)
+
+    def _check_slices(self, placement: Placement) -> None:
+        """A placement on slices says how large they are; whether they are free is for the capacity to say."""
+        for node, devices, start in placement.grants:
+            piece = self.state.capacity.slice_at(node, devices.bit_length() - 1, start)
+            if devices.bit_count() != 1 or (piece is not None and piece.milli != placement.milli):
+                raise InvalidDecisionError(f"{placement.milli}/1000 of a GPU is not a slice at {start} of one device")

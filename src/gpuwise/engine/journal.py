@@ -103,7 +103,7 @@ def _apply(state: ClusterState, entry: dict[str, Any], number: int) -> None:
     if kind is JobSubmitted:
         _declare(state, entry, number)
     state.now_s = max(state.now_s, entry["at_s"])
-    HANDLERS[kind](state, kind(**{name: _revive(name, entry[name]) for name in _FIELDS[kind]}))
+    HANDLERS[kind](state, kind(**{name: _revive(name, entry[name]) for name in _FIELDS[kind] if name in entry}))
 
 
 def read_journal(path: Path) -> ClusterState:

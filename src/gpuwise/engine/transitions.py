@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuwise.core.capacity import OverAllocationError
@@ -43,7 +43,7 @@ from gpuwise.core.events import (
 )
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState
+from gpuwise.core.state import ClusterState, DeclaredRates
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 # Plain numbers: the path of one event runs hundreds of thousands of times.
@@ -181,7 +181,7 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
         state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * state.jobs.held_gpus.item(job)
     if placement.sharing is Sharing.EXCLUSIVE:
-        state.jobs.rate[job] = state.beliefs.rates((job,), (placement,), ((),))[0]
+        state.jobs.rate[job] = _believed(state, (job,), (placement,), ((),))[0]
     else:
         _rebelieve(state, (job, *state.residents.neighbours(job, placement)))
 
@@ -191,9 +191,23 @@ def _rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
     running = [job for job in jobs if state.jobs.status.item(job) == RUNNING]
     placements = [state.placed[job] for job in running]
     residents = [state.residents.neighbours(*each) for each in zip(running, placements, strict=True)]
-    for job, rate in zip(running, state.beliefs.rates(running, placements, residents), strict=True):
+    for job, rate in zip(running, _believed(state, running, placements, residents), strict=True):
         _settle(state, job)
         state.jobs.rate[job] = rate
+
+
+def _believed(
+    state: ClusterState, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
+) -> Sequence[float]:
+    """Rates as the beliefs have them; as declared where they fail, since a forecast must not take the engine down."""
+    try:
+        rates = state.beliefs.rates(jobs, placements, residents)
+    except Exception:
+        rates = [math.nan] * len(jobs)
+    if all(0.0 <= rate < math.inf for rate in rates):
+        return rates
+    declared = DeclaredRates(state.jobs, state.nodes).rates(jobs, placements, residents)
+    return [rate if 0.0 <= rate < math.inf else known for rate, known in zip(rates, declared, strict=True)]
 
 
 def _settle(state: ClusterState, job: int) -> None:
@@ -299,10 +313,19 @@ def _revised(state: ClusterState, event: JobRevised) -> None:
         state.waiting.remove(job)
     if event.gpu_memory_bytes is not None:
         jobs.revise_memory(job, event.gpu_memory_bytes)
+    if event.gpu_util_frac is not None:
+        _revise_utilization(state, job, event.gpu_util_frac)
     if event.duration_s is not None or event.steps is not None:
         _revise_pace(state, event)
     if lined_up:
         state.waiting.add(job)
+
+
+def _revise_utilization(state: ClusterState, job: int, gpu_util_frac: float) -> None:
+    """Another utilization: what is believed of the jobs beside it changes too."""
+    state.jobs.gpu_util_frac[job] = gpu_util_frac
+    if job in state.placed:
+        _rebelieve(state, (job, *state.residents.neighbours(job, state.placed[job])))
 
 
 def _revise_pace(state: ClusterState, event: JobRevised) -> None:

@@ -23,6 +23,7 @@ from gpuwise.core.events import (
     JobSubmitted,
     JobSuspended,
 )
+from gpuwise.core.protocols import holds
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.request import UNKNOWN_DURATION_S, JobRequest
 from gpuwise.core.spec import JobSpec
@@ -185,9 +186,10 @@ class Desk:
         state, table = self.engine.state, JobTable()
         table.declare([spec])
         empty = Capacity(state.nodes)
-        for (node, device), slices in state.capacity.layouts.items():
-            empty.repartition(node, device, slices)
-        return self.engine.view.placer(empty, table.shape_of(0), spec.gpus) is not None
+        if not hasattr(self.engine.policy, "holds"):  # one that has it may cut GPUs otherwise than they are now
+            for (node, device), slices in state.capacity.layouts.items():
+                empty.repartition(node, device, slices)
+        return holds(self.engine.policy, empty, table.shape_of(0), self.engine.view.placer)
 
     def _open(self, now_s: float, drafts: Sequence[JobRecord]) -> tuple[list[Event], list[JobRecord]]:
         opened: list[JobRecord] = []

@@ -14,7 +14,14 @@ from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.protocols import Policy
 from gpuwise.policies.drf import DominantResourceFairness
 from gpuwise.policies.fifo import EasyBackfill, Fifo
+from gpuwise.policies.gain import Even, FairGain, Gain
 from gpuwise.policies.las import LeastAttainedService
+from gpuwise.policies.mig import DynamicMig
+from gpuwise.policies.mig_static import StaticMig
+from gpuwise.policies.pack import Pack
+from gpuwise.policies.proactive import Proactive
+from gpuwise.policies.reactive import Reactive
+from gpuwise.policies.share import Share
 from gpuwise.policies.shortest import ShortestJobFirst, ShortestRemainingService, ShortestRemainingTime
 from gpuwise.policies.tetris import Tetris
 from gpuwise.policies.urgency import EarliestDeadline, PreemptivePriority, Priority
@@ -36,6 +43,15 @@ OWN: Mapping[str, Factory] = {
     "las": LeastAttainedService,
     "drf": DominantResourceFairness,
     "tetris": Tetris,
+    "share": Share,
+    "mig": DynamicMig,
+    "mig-static": StaticMig,
+    "reactive": Reactive,
+    "proactive": Proactive,
+    "pack": Pack,
+    "even": Even,
+    "gain": Gain,
+    "gain-fair": FairGain,
 }
 
 

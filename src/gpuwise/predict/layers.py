@@ -66,7 +66,7 @@ class LayerTime(Predictor):
         for kind in sorted(set(kinds)):
             fitted, held = (kinds == kind) & ~kept, (kinds == kind) & kept
             if not held.any():
-                raise PredictionError(f"too few rows of {kind!r} layers to calibrate intervals: {int(fitted.sum())}")
+                raise PredictionError(f"too few rows of {kind} layers to calibrate intervals: {int(fitted.sum())}")
             self.forests_[kind] = self._grow(table[fitted], target[fitted])
             self._calibrate(kind, target[held] - self.forests_[kind].predict(table[held]), _gpus(X)[held])
         self.domain_ = Domain.of(_named(X), NUMBERS, NAMES)

@@ -46,6 +46,8 @@ def _revised(body: Body, names: Names) -> str:
         parts.append(f"run time {format_duration(body['duration_s'])}")
     if body.get("gpu_memory_bytes") is not None:
         parts.append(f"memory {format_bytes(body['gpu_memory_bytes'])}")
+    if body.get("gpu_util_frac") is not None:
+        parts.append(f"{100 * body['gpu_util_frac']:.0f}% of a GPU's time")
     return "is now believed to need " + " and ".join(parts or ["something else"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,8 @@ import polars as pl
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import NodeTable, node_table
-from gpuwise.core.protocols import Placer, Policy, RateModel
+from gpuwise.core.nodes import node_table
+from gpuwise.core.protocols import MakeRates, Placer, Policy, holds
 from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
@@ -34,9 +34,6 @@ from gpuwise.sim.result import SimulationResult
 from gpuwise.sim.traces import Trace, read_trace, trace_from_frame
 from gpuwise.sim.virtual import NodeFault, VirtualExecutor
 
-MakeRates = Callable[[JobTable, NodeTable], RateModel]
-"""Makes a rate model of the jobs and nodes of a run."""
-
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -45,6 +42,8 @@ class Truth:
     rates: MakeRates | None = None
     gpu_memory_bytes: Mapping[str, float] | None = None
     """Memory that each job really takes of a GPU, by its id: one that finds too little left fails and comes again."""
+    gpu_util_frac: Mapping[str, float] | None = None
+    """Utilization that each job really has, by its id: seen when it has been alone on a GPU for a minute."""
     repartition_s: float = 0.0
     """How long it takes to cut a GPU into slices."""
 
@@ -88,20 +87,21 @@ def simulate(
     begun = perf_counter()
     jobs = _declare(columns, forecast_error, seed)
     placer, placed_by = _placer(placement, chosen, jobs, seed)
-    fits = _fits(jobs, spec, placer)
+    fits = _fits(jobs, spec, placer, chosen)
     if not fits.all():
         if oversized == "error" or not fits.any():
             raise GpuwiseError(_too_large(jobs, fits, spec))
         columns = {column: [values[i] for i in np.flatnonzero(fits)] for column, values in columns.items()}
         jobs = _declare(columns, forecast_error, seed)
-    nodes = node_table(spec)
-    believed = None if beliefs is None else beliefs(jobs, nodes)
-    engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=believed)
-    world = truth or Truth()
+    engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=beliefs)
+    world, nodes = truth or Truth(), engine.state.nodes
     durations_s = np.asarray(columns["duration_s"], dtype="f8")
     rates = DeclaredRates(jobs, nodes, durations_s) if world.rates is None else world.rates(jobs, nodes)
     memory = None if world.gpu_memory_bytes is None else Memory(nodes, _by_row(world.gpu_memory_bytes, jobs))
-    executor = VirtualExecutor(jobs, rates, faults=faults, memory=memory, repartition_s=world.repartition_s)
+    seen = None if world.gpu_util_frac is None else _by_row(world.gpu_util_frac, jobs)
+    executor = VirtualExecutor(
+        jobs, rates, faults=faults, memory=memory, repartition_s=world.repartition_s, utilization=seen
+    )
     with _no_collection():
         drive(engine, executor)
     label = policy if isinstance(policy, str) else chosen.name
@@ -111,7 +111,7 @@ def simulate(
 def _by_row(of: Mapping[str, float], jobs: JobTable) -> list[float]:
     """A figure of each job, in the order of the table."""
     if missing := next((name for name in jobs.ids if name not in of), None):
-        raise GpuwiseError(f"the truth says nothing of the memory of job {missing!r}")
+        raise GpuwiseError(f"the truth says nothing of the memory or the utilization of job {missing!r}")
     return [of[name] for name in jobs.ids]
 
 
@@ -188,10 +188,10 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
     return columns
 
 
-def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer) -> Array:
+def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer, policy: Policy) -> Array:
     """Which jobs the cluster holds when it is empty."""
     empty = Capacity(node_table(cluster))
-    by_shape = np.array([placer(empty, shape, shape.gpus) is not None for shape in jobs.shapes], dtype=bool)
+    by_shape = np.array([holds(policy, empty, shape, placer) for shape in jobs.shapes], dtype=bool)
     fits: Array = by_shape[jobs.shape[: len(jobs)]]
     return fits
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Decision, Reason, Resume, Start
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.protocols import Policy
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.nodes import node_table
+from gpuwise.core.protocols import Placer, Policy, holds
+from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.core.view import ClusterView
@@ -62,7 +66,7 @@ class _Audited:
         self._policy = policy
         self.name = policy.name
         self.wakes_on = policy.wakes_on
-        for name in ("rank", "placer"):
+        for name in ("rank", "placer", "holds"):
             if hasattr(policy, name):
                 setattr(self, name, getattr(policy, name))
 
@@ -92,8 +96,9 @@ class _Audited:
 
 
 def _run(policy: _Audited, cluster: ClusterSpec, jobs: list[JobSpec], faults: list[NodeFault], seed: int) -> None:
-    engine = Engine(cluster, policy, placer=getattr(policy, "placer", best_fit), seed=seed)
-    engine.state.jobs.declare(jobs)
+    placer = getattr(policy, "placer", best_fit)
+    engine = Engine(cluster, policy, placer=placer, seed=seed)
+    engine.state.jobs.declare(_held(jobs, cluster, policy, placer))
     executor = VirtualExecutor(engine.state.jobs, DeclaredRates(engine.state.jobs, engine.state.nodes), faults=faults)
     try:
         drive(engine, executor)
@@ -101,16 +106,24 @@ def _run(policy: _Audited, cluster: ClusterSpec, jobs: list[JobSpec], faults: li
         raise NotConformingError(f"on {cluster.describe()} with {len(jobs)} jobs (seed {seed}): {error}") from error
 
 
+def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: Placer) -> list[JobSpec]:
+    """The jobs that the policy says it could ever run; all of them, but for one that cuts every GPU."""
+    table, empty = JobTable(), Capacity(node_table(cluster))
+    table.declare(jobs)
+    return [job for row, job in enumerate(jobs) if holds(policy, empty, table.shape_of(row), placer)]
+
+
 def _fingerprint(view: ClusterView) -> tuple[Any, ...]:
     capacity = view.capacity
     return (
         tuple(view.waiting), tuple(view.placed.items()), tuple(capacity.idle), capacity.free_cpus.tobytes(),
-        capacity.open_milli.tobytes(), *(column.tobytes() for column in view.jobs.columns().values()),
+        capacity.open_milli.tobytes(), tuple(capacity.layouts.items()),
+        *(column.tobytes() for column in view.jobs.columns().values()),
     )  # fmt: skip
 
 
 def _workloads(seed: int) -> Iterator[tuple[ClusterSpec, list[JobSpec], list[NodeFault]]]:
-    """Small clusters with more work than they hold: gangs, fractions, CPUs, types, deadlines, tenants, a lost node."""
+    """Small clusters with more work than they hold: gangs, fractions, slices, CPUs, types, deadlines, a lost node."""
     rng = np.random.default_rng(seed)
     plain = ClusterSpec.parse("3x4:V100")
     yield plain, _jobs(rng, 30), []
@@ -122,6 +135,24 @@ def _workloads(seed: int) -> Iterator[tuple[ClusterSpec, list[JobSpec], list[Nod
         )
     )
     yield mixed, _jobs(rng, 30, rich=True, costs=True), [NodeFault(500.0, 2, 300.0)]
+    with_mig = ClusterSpec(
+        tuple(NodeSpec(name=f"n{i}", gpu_type="A100", gpus=2, cpus=16, gpu_memory_bytes=40 * GIB) for i in range(2))
+    )
+    yield with_mig, [_sliced(rng, job) for job in _jobs(rng, 25, costs=True)], [NodeFault(400.0, 0, 300.0)]
+
+
+def _sliced(rng: np.random.Generator, job: JobSpec) -> JobSpec:
+    """The job with memory, utilization and speeds on slices, on some of which it makes no progress."""
+    least = float(rng.uniform(0.0, 0.6))
+    speeds = {f"A100/{size}g": max(0.0, round(1 - (1 - least) * (7 - size) / 6, 3)) for size in (1, 2, 3, 4)}
+    if rng.random() < 0.2:
+        speeds["A100/1g"] = 0.0
+    alone_only = rng.random() < 0.2
+    return replace(
+        job, gpus=min(job.gpus, 4), gpu_memory_bytes=float(rng.integers(1, 24)) * GIB, speeds=tuple(speeds.items()),
+        gpu_util_frac=float(rng.uniform(0.1, 1.0)),
+        sharing=frozenset((Sharing.EXCLUSIVE,)) if alone_only else job.sharing,
+    )  # fmt: skip
 
 
 def _jobs(rng: np.random.Generator, count: int, rich: bool = False, costs: bool = False) -> list[JobSpec]:

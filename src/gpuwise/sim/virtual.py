@@ -43,6 +43,8 @@ from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
+PROFILE_S = 60.0
+"""How long a job has to be alone on its GPUs until its utilization is known (Yeung et al., HotCloud'20)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,15 @@ class VirtualExecutor:
         provision_s: float = 0.0,
         memory: Memory | None = None,
         repartition_s: float = 0.0,
+        utilization: Sequence[float] | None = None,
     ) -> None:
         self._jobs = jobs
         self._truth = truth
         self._provision_s = provision_s
         self._memory = memory
         self._repartition_s = repartition_s
+        self._utilization = utilization
+        """What each job will be seen to use; None where nobody looks."""
         self._layouts: dict[tuple[int, int], tuple[MigSlice, ...]] = {}
         self._doomed: dict[int, float] = {}
         """Jobs that found too little memory, and when they will have run out of it."""
@@ -168,9 +173,11 @@ class VirtualExecutor:
                 for job, placement in command.moves:
                     self._begin(now_s, job, placement, self._jobs.migrate_s.item(job))
             elif isinstance(command, Repartition):
-                self._layouts[command.node, command.device] = command.slices
-                if self._repartition_s:
-                    self._saving[command.node, command.device] = round(now_s + self._repartition_s, TICK_DIGITS)
+                where = (command.node, command.device)
+                self._layouts[where] = command.slices
+                if self._repartition_s:  # a GPU is cut when those who leave it have saved
+                    empty_s = max(now_s, self._saving.get(where, now_s))
+                    self._saving[where] = round(empty_s + self._repartition_s, TICK_DIGITS)
             elif isinstance(command, Provision):
                 at_s = now_s + self._provision_s
                 self._push(at_s, NodeAdded(at_s, command.node))
@@ -222,6 +229,9 @@ class VirtualExecutor:
         else:
             self._residents.add(job, placement)
             self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
+        if self._utilization is not None and not self._residents.neighbours(job, placement):
+            seen_s = round(begin_s + PROFILE_S, TICK_DIGITS)
+            self._push(seen_s, JobRevised(seen_s, job, gpu_util_frac=self._utilization[job]), job)
 
     def _push_finish(self, job: int, begin_s: float, rate: float) -> None:
         if self._doomed and job in self._doomed:

@@ -7,10 +7,15 @@ from pathlib import Path
 
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.service.data import data_dir
-from gpuwise.service.reproduce import validation
+from gpuwise.service.reproduce import colocation, priority, sharing, validation
 from gpuwise.service.reproduce.rows import Row
 
-EXPERIMENTS: Mapping[str, Callable[[Path], list[Row]]] = {"validation": validation.rows}
+EXPERIMENTS: Mapping[str, Callable[[Path], list[Row]]] = {
+    "validation": validation.rows,
+    "priority": priority.rows,
+    "colocation": colocation.rows,
+    "sharing": sharing.rows,
+}
 
 
 def reproduce(name: str) -> list[Row]:

@@ -13,20 +13,23 @@ class Row:
     experiment: str
     metric: str
     unit: str
-    paper: float
+    paper: float | None
+    """None where nothing was published, and ours stands alone."""
     ours: float
-    within: float
+    within: float = 0.0
     """How far ours may be off: a part of the published figure, or points where the unit is a percentage."""
     note: str = ""
 
     @property
     def error(self) -> float:
-        """Ours against theirs, as a part of theirs; in points where the unit is a percentage."""
+        """Ours against theirs, as a part of theirs; in points where the unit is a percentage; NaN without theirs."""
+        if self.paper is None:
+            return math.nan
         if self.unit == "%":
             return self.ours - self.paper
         return self.ours / self.paper - 1 if self.paper else math.nan
 
-    def as_dict(self) -> dict[str, str | float | bool]:
+    def as_dict(self) -> dict[str, str | float | bool | None]:
         """The row for JSON and tables."""
         return {
             "experiment": self.experiment, "metric": self.metric, "unit": self.unit, "paper": self.paper,
@@ -34,11 +37,13 @@ class Row:
         }  # fmt: skip
 
     @property
-    def difference(self) -> str:
+    def difference(self) -> str | None:
         """The error as a person reads it."""
+        if math.isnan(self.error):
+            return None
         return f"{self.error:+.2f} points" if self.unit == "%" else f"{100 * self.error:+.2f} %"
 
     @property
-    def met(self) -> bool:
-        """Whether ours is as near as it should be."""
-        return abs(self.error) <= self.within
+    def met(self) -> bool | None:
+        """Whether ours is as near as it should be; None where there is nothing to be near to."""
+        return None if self.paper is None else abs(self.error) <= self.within

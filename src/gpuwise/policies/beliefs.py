@@ -1,0 +1,43 @@
+"""What is believed of a job's speed, safely: a model that fails, or gives no number, is nothing known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuwise.core.commands import Placement
+from gpuwise.core.view import ClusterView
+
+
+def speed(view: ClusterView, job: int, placement: Placement) -> float:
+    """How fast a job is believed to be on a placement, alone there."""
+    return speeds(view, (job,), (placement,), ((),))[0]
+
+
+def speeds(
+    view: ClusterView,
+    jobs: Sequence[int],
+    placements: Sequence[Placement],
+    residents: Sequence[Sequence[int]],
+    surely: bool = False,
+) -> list[float]:
+    """How fast jobs are believed to be, relative to what their durations are for.
+
+    NaN where nothing is known: the model failed, or gave no number or one below 0. A speed of 0 is known. ``surely``
+    asks for the lower ends of intervals, where the model has them.
+    """
+    ask = getattr(view.rates, "slowest", view.rates.rates) if surely else view.rates.rates
+    try:
+        rates = [float(rate) for rate in ask(jobs, placements, residents)]
+    except Exception:  # whatever a predictor dies of must not keep other jobs waiting
+        return [math.nan] * len(jobs)
+    durations, steps = view.jobs.duration_s, view.jobs.steps
+    return [
+        rate * durations.item(job) / steps.item(job) if 0 <= rate < math.inf else math.nan
+        for job, rate in zip(jobs, rates, strict=True)
+    ]
+
+
+def time_left_s(view: ClusterView, job: int, at_speed: float) -> float:
+    """Believed time a job still needs at a speed; infinite where it makes no progress, or none is known."""
+    return view.work_left_s(job) / at_speed if at_speed > 0 else math.inf

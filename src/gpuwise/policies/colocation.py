@@ -1,0 +1,201 @@
+"""What policies that put several jobs on a GPU share: who is on which GPU, what is left there, and what is believed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpuwise.core.capacity import OverAllocationError, first
+from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.jobs import Shape
+from gpuwise.core.spec import Sharing
+from gpuwise.core.tables import Array
+from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.placement import idle_nodes
+
+MOST_JOBS = 3
+"""At most so many jobs on a GPU (Yeung et al., HotCloud'20)."""
+_ROUNDING = 1e-9
+
+
+def require_most_jobs(name: str, most_jobs: int) -> None:
+    """Refuses a number of jobs on a GPU that makes no sense."""
+    if not 1 <= most_jobs <= WHOLE_GPU_MILLI:
+        raise GpuwiseError(f"policy {name!r}: most_jobs is {most_jobs}; it must be 1 to {WHOLE_GPU_MILLI}")
+
+
+def may_share(shape: Shape) -> bool:
+    """Whether a job is for one GPU that it may have others on."""
+    return shape.gpus == shape.max_gpus == 1 and Sharing.SHARED in shape.sharing
+
+
+def utilization(view: ClusterView, job: int) -> float:
+    """The part of a GPU's time that a job is believed to use; all of what it asks for where that is not known."""
+    known = float(view.jobs.gpu_util_frac.item(job))
+    return known if 0 <= known < math.inf else view.shape(job).milli / WHOLE_GPU_MILLI
+
+
+class SharedGpus:
+    """The GPUs that jobs share, in the order they were opened, as a draft leaves them.
+
+    Each job holds the same share of its GPU, or more where it asks for more, so that no more than ``most_jobs`` fit.
+    """
+
+    def __init__(self, draft: Draft, most_jobs: int) -> None:
+        self._draft = draft
+        self._milli = WHOLE_GPU_MILLI // most_jobs
+        self.jobs: list[list[int]] = []
+        """Who is on each GPU."""
+        self.where: list[tuple[int, int]] = []
+        self.at: dict[tuple[int, int], int] = {}
+        """The number of each GPU, by node and device."""
+        placed = draft.view.placed
+        for job, placement in placed.items():
+            if placement.sharing is Sharing.SHARED:
+                for device in placement.devices():
+                    self.jobs[self._number(device)].append(job)
+        nodes, devices = np.array(self.where, dtype="i8").reshape(-1, 2).T
+        capacity = draft.capacity
+        self.load = np.array([sum(utilization(draft.view, job) for job in here) for here in self.jobs], dtype="f8")
+        """Utilizations of the jobs on each GPU, added up."""
+        self._memory: Array = capacity.open_memory[nodes, devices]
+        self._milli_left: Array = capacity.open_milli[nodes, devices].astype("i8")
+        self._type: Array = draft.view.nodes.gpu_type[nodes]
+        self._least: float | None = None
+
+    def _number(self, device: tuple[int, int]) -> int:
+        known = self.at.get(device)
+        if known is None:
+            known = self.at[device] = len(self.where)
+            self.where.append(device)
+            self.jobs.append([])
+        return known
+
+    def with_room(self, job: int) -> Array:
+        """Which GPUs have a place and memory left for a job: an array of booleans."""
+        shape = self._draft.view.shape(job)
+        room: Array = (self._milli_left >= self._share(shape)) & (self._memory >= shape.gpu_memory_bytes)
+        types = self._draft.capacity.types_for(shape)
+        if len(types) < len(self._draft.view.nodes.types):
+            room &= np.isin(self._type, types)
+        return room
+
+    def least_load(self) -> float:
+        """The least load of a GPU that another job has a place on; most jobs can be told by it that they do not fit."""
+        if self._least is None:
+            self._least = float(self.load[self._milli_left >= self._milli].min(initial=math.inf))
+        return self._least
+
+    def placement(self, job: int, gpu: int) -> Placement:
+        """A job's place on a GPU."""
+        node, device = self.where[gpu]
+        return self._on(job, node, device)
+
+    def type_of(self, gpu: int) -> int:
+        """The type of a GPU."""
+        return self._draft.view.nodes.type_of[self.where[gpu][0]]
+
+    def _on(self, job: int, node: int, device: int) -> Placement:
+        return Placement((Grant(node, 1 << device),), Sharing.SHARED, self._share(self._draft.view.shape(job)))
+
+    def _share(self, shape: Shape) -> int:
+        return self._milli if shape.whole else max(self._milli, shape.milli)
+
+    def join(self, job: int, gpu: int) -> bool:
+        """Starts a job beside others, unless the node has too little else for it."""
+        try:
+            self._draft.start(job, self.placement(job, gpu))
+        except OverAllocationError:
+            return False
+        self._add(job, gpu)
+        return True
+
+    def move(self, job: int, gpu: int) -> bool:
+        """Moves a job to a GPU with others."""
+        held = self._draft.placement(job)
+        assert held is not None, f"job {job} holds no GPUs"
+        try:
+            self._draft.move(job, self.placement(job, gpu))
+        except OverAllocationError:
+            return False
+        self._remove(job, self.at[held.devices()[0]])
+        self._add(job, gpu)
+        return True
+
+    def open(self, job: int) -> bool:
+        """Starts a job on an idle GPU that others may come to."""
+        device = self._idle(job)
+        if device is not None:
+            self._draft.start(job, self._on(job, *device))
+            self._add(job, self._opened(device))
+        return device is not None
+
+    def move_to_idle(self, job: int) -> bool:
+        """Moves a job that shares a GPU to an idle one."""
+        device, held = self._idle(job), self._draft.placement(job)
+        assert held is not None, f"job {job} holds no GPUs"
+        if device is not None:
+            self._draft.move(job, self._on(job, *device))
+            self._remove(job, self.at[held.devices()[0]])
+            self._add(job, self._opened(device))
+        return device is not None
+
+    def _idle(self, job: int) -> tuple[int, int] | None:
+        """The first idle GPU that a job may have."""
+        capacity = self._draft.capacity
+        nodes = idle_nodes(capacity, self._draft.view.shape(job))
+        return (first(nodes), first(capacity.idle[first(nodes)])) if nodes else None
+
+    def _opened(self, device: tuple[int, int]) -> int:
+        """The number of a GPU that nobody was on."""
+        gpu, nodes = self._number(device), self._draft.view.nodes
+        if gpu == len(self.load):
+            self.load, self._memory = np.append(self.load, 0.0), np.append(self._memory, 0.0)
+            self._milli_left, self._type = np.append(self._milli_left, 0), np.append(self._type, 0)
+        self.load[gpu], self._memory[gpu] = 0.0, nodes.memory_of(device[0])
+        self._milli_left[gpu], self._type[gpu] = WHOLE_GPU_MILLI, nodes.type_of[device[0]]
+        return gpu
+
+    def _add(self, job: int, gpu: int) -> None:
+        view = self._draft.view
+        self._least = None
+        self.jobs[gpu].append(job)
+        self.load[gpu] += utilization(view, job)
+        self._memory[gpu] -= view.shape(job).gpu_memory_bytes
+        self._milli_left[gpu] -= self._share(view.shape(job))
+
+    def _remove(self, job: int, gpu: int) -> None:
+        """A job has left; a GPU that nobody is on any more is idle, and there is nobody to join."""
+        view = self._draft.view
+        self._least = None
+        self.jobs[gpu].remove(job)
+        self.load[gpu] -= utilization(view, job)
+        self._memory[gpu] += view.shape(job).gpu_memory_bytes
+        self._milli_left[gpu] += self._share(view.shape(job))
+        if not self.jobs[gpu]:
+            self._milli_left[gpu] = 0
+
+
+def first_fit(gpus: SharedGpus, job: int, load: float, most_load: float) -> list[int]:
+    """The GPUs, in order, on which a job's utilization fits beside that of the others, and its memory too."""
+    if gpus.least_load() + load > most_load + _ROUNDING:
+        return []
+    room = gpus.with_room(job) & (gpus.load + load <= most_load + _ROUNDING)
+    found: list[int] = np.flatnonzero(room).tolist()
+    return found
+
+
+def no_place(draft: Draft, most_jobs: int) -> Explain:
+    """Reasons under a policy that packs: no GPU is idle, and none in use has enough left."""
+
+    def explain(job: int) -> Reason:
+        reason, shape = draft.explain(job), draft.view.shape(job)
+        if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(shape):
+            return reason
+        percent = 100 * utilization(draft.view, job)
+        return Reason(Why.NO_PLACE, {**reason.numbers, "percent": percent, "most": most_jobs})
+
+    return explain

@@ -1,0 +1,103 @@
+"""Which slices for which jobs: the cut of a GPU on which a set of jobs is fastest in sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuwise.core.commands import Grant, MigSlice, Placement
+from gpuwise.core.spec import Sharing
+from gpuwise.core.tables import Array
+from gpuwise.core.view import ClusterView
+from gpuwise.devices.mig import mig_profiles, partitions
+from gpuwise.devices.mig_slices import slice_of, slices_of
+from gpuwise.policies.beliefs import speeds
+
+Where = tuple[int, int]
+"""A node and a device of it."""
+Row = tuple[float, ...]
+"""A job's believed speed on each profile of a GPU type; 0 where it does not fit or nothing is known."""
+_NEVER = -1e6
+
+
+class Cut(NamedTuple):
+    """A GPU cut for some jobs."""
+
+    speed: float
+    """Of all of them together; one alone on a whole GPU has about 1."""
+    slices: tuple[MigSlice, ...]
+    of: tuple[int, ...]
+    """For each of the jobs, which slice is its own."""
+
+
+def on_piece(where: Where, piece: MigSlice) -> Placement:
+    """A placement on a slice."""
+    node, device = where
+    return Placement((Grant(node, 1 << device, piece.start),), Sharing.MIG, piece.milli)
+
+
+def row_of(view: ClusterView, job: int, gpu: str, where: Where) -> Row:
+    """How fast a job is believed to be on each profile of a GPU."""
+    profiles = mig_profiles(gpu)
+    needed = view.shape(job).gpu_memory_bytes
+    places = [on_piece(where, slice_of(gpu, each.name, each.starts[0])) for each in profiles]
+    found = speeds(view, (job,) * len(places), places, ((),) * len(places))
+    fits = [each.memory_bytes >= needed for each in profiles]
+    return tuple(speed if fit and not math.isnan(speed) else 0.0 for speed, fit in zip(found, fits, strict=True))
+
+
+def best_cut(gpu: str, rows: Sequence[Row]) -> Cut | None:
+    """The cut on which jobs with these rows, each on a slice of its own, are fastest in sum; None if none holds all."""
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    found = _best_cut(gpu, tuple(rows[each] for each in order))
+    if found is None:
+        return None
+    of = dict(zip(order, found.of, strict=True))
+    return found._replace(of=tuple(of[each] for each in range(len(rows))))
+
+
+def uncut(gpu: str) -> Cut:
+    """A GPU as a single slice, for a job that may be on a slice only and of which nothing is known."""
+    largest = max(mig_profiles(gpu), key=lambda each: each.memory_bytes)
+    return Cut(1.0, (slice_of(gpu, largest.name, largest.starts[0]),), (0,))
+
+
+def assign(values: Array) -> list[tuple[int, int]]:
+    """Pairs (row, column) with the largest sum of values, each row and column once at most, none of 0 or less."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(np.where(values > 0, values, _NEVER), maximize=True)
+    return [
+        (row, column) for row, column in zip(rows.tolist(), columns.tolist(), strict=True) if values[row, column] > 0
+    ]
+
+
+@lru_cache(maxsize=65536)
+def _best_cut(gpu: str, rows: tuple[Row, ...]) -> Cut | None:
+    table = np.asarray(rows)
+    best: Cut | None = None
+    for slices, profiles in _cuts(gpu):
+        if len(slices) < len(rows):
+            continue
+        values = table[:, profiles]
+        pairs = assign(values)
+        total = float(sum(values[pair] for pair in pairs))
+        if len(pairs) == len(rows) and (best is None or total > best.speed):
+            best = Cut(total, slices, tuple(column for _, column in pairs))
+    return best
+
+
+@cache
+def _cuts(gpu: str) -> tuple[tuple[tuple[MigSlice, ...], tuple[int, ...]], ...]:
+    """The cuts that differ in their profiles: their slices, and which profile each of them is of."""
+    number = {profile.name: at for at, profile in enumerate(mig_profiles(gpu))}
+    found: dict[tuple[int, ...], tuple[tuple[MigSlice, ...], tuple[int, ...]]] = {}
+    for layout in partitions(gpu):
+        slices = slices_of(gpu, layout)
+        profiles = tuple(number[each.profile] for each in slices)
+        found.setdefault(tuple(sorted(profiles)), (slices, profiles))
+    return tuple(found.values())

@@ -1,0 +1,195 @@
+"""MIG cut anew as jobs come and go, so that those on a GPU are fastest in sum (after MISO, Li et al., SoCC'22)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.commands import NOTHING, Decision, Placement, Reason, Repartition, Why
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
+from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.protocols import Placer
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import speed, time_left_s
+from gpuwise.policies.cuts import Cut, Where, best_cut, on_piece
+from gpuwise.policies.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
+from gpuwise.policies.mig_moves import bring_back, promote
+
+LAST_FEW = 10
+PAUSES = 2
+"""Every cut is reckoned with the one that will undo it."""
+
+
+@dataclass(frozen=True)
+class DynamicMig:
+    """Cuts each GPU for the jobs on it, and again when that lets them run faster in sum by more than it costs."""
+
+    name = "mig"
+    wakes_on = CAPACITY_CHANGES | {JobStarted}
+    repartition_s: float = 10.0
+    """How long it is believed to take to cut an empty GPU."""
+    look_at: int = 32
+    """At how many GPUs, those with the fewest jobs, is looked when one is to be cut anew."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.repartition_s < math.inf:
+            raise GpuwiseError(f"policy {self.name!r}: repartition_s is {self.repartition_s}; it must be 0 or more")
+        if self.look_at < 0:
+            raise GpuwiseError(f"policy {self.name!r}: look_at is {self.look_at}; it must be 0 or more")
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """By submission; those that were suspended so that their GPU could be cut come first."""
+        first = -1e12 if view.status(job) is Status.SUSPENDED else 0.0
+        return float(view.jobs.submit_s.item(job)) + first
+
+    def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+        """Whether an empty cluster holds a job, whole or cut."""
+        return holds_cut_or_whole(capacity, shape, placer)
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Places the line in order, up to the first that is better kept waiting; then makes use of what is left."""
+        if not view.waiting and not view.placed:
+            return NOTHING
+        turn = _Turn(view.draft(), self)
+        bring_back(turn.gpus)
+        for job in turn.draft.waiting():
+            if turn.draft.placement(job) is None and not turn.place(job):
+                turn.head = job
+                break
+        else:
+            turn.spread_out()
+        return turn.draft.seal(turn.wake_at, turn.explain)
+
+
+class _Option(NamedTuple):
+    """A way to place a job; the speed that it adds, less what it costs, says how good it is."""
+
+    worth: float
+    placement: Placement
+    where: Where
+    cut: Cut | None = None
+    """How the GPU is to be cut first."""
+    jobs: tuple[int, ...] = ()
+    """Who has to leave the GPU for that, and will come back."""
+
+
+class _Turn:
+    """One decision."""
+
+    def __init__(self, draft: Draft, policy: DynamicMig) -> None:
+        self.draft = draft
+        self.view = draft.view
+        self.gpus = Gpus(draft)
+        self.head: int | None = None
+        self.wake_at: float | None = None
+        """When to look again at a cut that would pay if no more jobs came."""
+        self._policy = policy
+
+    def place(self, job: int) -> bool:
+        """Places a job where it adds most speed, if anywhere."""
+        shape = self.view.shape(job)
+        if not may_slice(shape):
+            return self._start_plain(job)
+        options = self._whole(job) or [*self._on_free_slices(job), *self._beside_others(job)]
+        best = max(options, key=lambda option: option.worth, default=None)
+        if best is None or not best.worth > 0:
+            return False
+        self._carry_out(job, best)
+        return True
+
+    def _start_plain(self, job: int) -> bool:
+        if start_whole(self.draft, job):
+            return True
+        for where in list(self.gpus.empty()):
+            self.gpus.make_whole(where)
+        return start_whole(self.draft, job)
+
+    def _whole(self, job: int) -> list[_Option]:
+        """GPUs for itself."""
+        found = ((self.gpus.to_itself(job, where), where) for where in self.gpus.whole(job))
+        return [_Option(each[0], each[1], where, each[2]) for each, where in found if each is not None and each[0] > 0]
+
+    def _on_free_slices(self, job: int) -> list[_Option]:
+        return [
+            _Option(self.gpus.speed_on(job, where, piece), on_piece(where, piece), where)
+            for where, piece in self.gpus.free_slices(job, one_of_a_kind=True)
+        ]
+
+    def _beside_others(self, job: int) -> list[_Option]:
+        types, type_of = self.draft.capacity.types_for(self.view.shape(job)), self.view.nodes.type_of
+        gpus = [gpu for gpu in self.gpus.shared() if type_of[gpu.where[0]] in types][: self._policy.look_at]
+        found = (self._cut_for(gpu, (*gpu.jobs, job)) for gpu in gpus)
+        return [option for option in found if option is not None]
+
+    def _cut_for(self, gpu: Gpu, jobs: tuple[int, ...]) -> _Option | None:
+        """The best cut of a GPU for those on it and perhaps one more, the last of ``jobs``.
+
+        It adds speed until somebody ends, or comes; for that, those on the GPU stand still while it is cut.
+        """
+        cut = best_cut(gpu.kind, [self.gpus.row(job, gpu.kind, gpu.where) for job in jobs])
+        view, table = self.view, self.view.jobs
+        now = [speed(view, job, view.placed[job]) for job in gpu.jobs]
+        if cut is None or any(math.isnan(each) for each in now):
+            return None
+        pause_s = self._policy.repartition_s + max(
+            table.suspend_s.item(job) + table.resume_s.item(job) for job in gpu.jobs
+        )
+        places = [on_piece(gpu.where, cut.slices[number]) for number in cut.of]
+        lasts_s = min(time_left_s(view, job, speed(view, job, at)) for job, at in zip(jobs, places, strict=True))
+        # Σ speeds after − Σ speeds before − what the pauses cost, spread over the time that the cut lasts
+        worth = cut.speed - sum(now) - sum(now) * PAUSES * pause_s / max(lasts_s, 1e-9)
+        if len(jobs) == len(gpu.jobs) and worth > 0:  # a cut that the next job to come to this GPU will undo
+            undisturbed_s = self._undisturbed_s()
+            worth -= sum(now) * PAUSES * pause_s / undisturbed_s
+            if worth <= 0:
+                self.wake_at = self.view.now_s + undisturbed_s
+        return _Option(worth, places[-1], gpu.where, cut, tuple(gpu.jobs))
+
+    def _undisturbed_s(self) -> float:
+        """Mean time between jobs that come to one GPU, if they come as often as the last few did."""
+        submitted = self.view.column("submit_s")[-LAST_FEW:]
+        passed_s = self.view.now_s - float(submitted.min(initial=self.view.now_s))
+        gpus = int(self.view.nodes.gpus[: len(self.view.nodes)].sum())
+        return max(passed_s / max(1, len(submitted)) * gpus, 1.0)
+
+    def _carry_out(self, job: int | None, option: _Option) -> None:
+        for resident in option.jobs:
+            self.draft.suspend(resident)
+        if option.cut is not None:
+            self.draft.repartition(Repartition(*option.where, option.cut.slices))
+            taken = None if job is None else option.placement.grants[0].slice_start
+            others = {piece.start for piece in option.cut.slices} - {taken}
+            self.gpus.held |= {(option.where, start) for start in others if option.jobs}
+        elif option.placement.grants[0].slice_start < 0:
+            self.gpus.make_whole(option.where)
+        if job is not None:
+            self.draft.start(job, option.placement)
+
+    def spread_out(self) -> None:
+        """Moves jobs to free places that are better, and cuts GPUs anew where those on them leave room."""
+        if self.gpus.held:
+            return
+        for where in list(self.gpus.empty()):
+            self.gpus.make_whole(where)
+        promote(self.gpus)
+        free = self.draft.capacity.free_slices
+        with_room = [gpu for gpu in self.gpus.shared() if free.get(gpu.where)]
+        for gpu in with_room[: self._policy.look_at]:
+            option = self._cut_for(gpu, tuple(gpu.jobs))
+            if option is not None and option.worth > 0:
+                self._carry_out(None, option)
+
+    def explain(self, job: int) -> Reason:
+        """Why a job waits."""
+        view = self.view
+        reason = self.draft.explain(job)
+        if self.head is not None and job != self.head:
+            return Reason(Why.BEHIND, {"ahead": view.job_id(self.head), "gpus": view.shape(self.head).gpus})
+        if not may_slice(view.shape(job)):
+            return reason
+        return why_unplaced(view, job, reason)

@@ -1,0 +1,239 @@
+"""The GPUs with MIG, who is on each, and what is free: what the policies that cut GPUs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+
+from gpuwise.core.capacity import Capacity, NodeSet, first, members, node_set
+from gpuwise.core.commands import MigSlice, Placement, Reason, Repartition, Why
+from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.protocols import Placer
+from gpuwise.core.spec import Sharing
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.devices.mig import mig_profiles
+from gpuwise.devices.mig_slices import has_mig
+from gpuwise.policies.beliefs import speed
+from gpuwise.policies.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
+from gpuwise.policies.placement import Hosts, on_one_node
+
+MIG_ONLY = frozenset((Sharing.MIG,))
+
+
+@dataclass(slots=True)
+class Gpu:
+    """A GPU that is cut, or held by one job that could share it."""
+
+    where: Where
+    kind: str
+    jobs: list[int] = field(default_factory=list)
+
+
+class Gpus:
+    """The GPUs with MIG in a draft."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.view = draft.view
+        self.held: set[tuple[Where, int]] = set()
+        """Slices (a GPU and where they start; -1 for a whole one) that are kept for jobs that come back."""
+        self._rows: dict[tuple[int, str], Row] = {}
+
+    def kind(self, node: int) -> str:
+        """The GPU type of a node."""
+        nodes = self.view.nodes
+        return nodes.types[nodes.type_of[node]]
+
+    def cut(self) -> Iterator[Where]:
+        """GPUs that are cut and in service."""
+        capacity = self.draft.capacity
+        for node, device in list(capacity.layouts):
+            if capacity.up[node] and not capacity.lost.get(node, 0) >> device & 1:
+                yield node, device
+
+    def keep(self, where: Where) -> None:
+        """Lets nobody on a GPU."""
+        slices = self.draft.capacity.layouts.get(where, ())
+        self.held |= {(where, start) for start in (-1, *(piece.start for piece in slices))}
+
+    def is_kept(self, where: Where) -> bool:
+        """Whether anything of a GPU is kept for jobs that come back."""
+        return any(kept == where for kept, _ in self.held)
+
+    def empty(self) -> Iterator[Where]:
+        """GPUs that are cut, and nobody is on them or comes back to them."""
+        capacity = self.draft.capacity
+        for where in self.cut():
+            if len(capacity.free_slices[where]) == len(capacity.layouts[where]) and not self.is_kept(where):
+                yield where
+
+    def free_slices(self, job: int, one_of_a_kind: bool = False) -> Iterator[tuple[Where, MigSlice]]:
+        """Free slices that hold a job, with CPUs and memory beside them; all, or one of each type, size and price."""
+        capacity, shape, nodes = self.draft.capacity, self.view.shape(job), self.view.nodes
+        types, hosts = capacity.types_for(shape), Hosts(capacity, shape).with_room(1)
+        seen: set[tuple[int, str, str]] = set()
+        for where in self.cut():
+            node = where[0]
+            if not capacity.free_slices[where] or not hosts >> node & 1 or nodes.type_of[node] not in types:
+                continue
+            for piece in capacity.free_slices[where]:
+                kind = (nodes.type_of[node], piece.profile, str(nodes.usd_per_hour.item(node)))
+                if piece.memory_bytes < shape.gpu_memory_bytes or (where, piece.start) in self.held or kind in seen:
+                    continue
+                if one_of_a_kind:
+                    seen.add(kind)
+                yield where, piece
+
+    def whole(self, job: int) -> Iterator[Where]:
+        """A GPU of each type and price that a job could have to itself: an idle one, else one cut but empty."""
+        capacity, shape = self.draft.capacity, self.view.shape(job)
+        hosts = Hosts(capacity, shape).with_room(1)
+        kept = _devices(where for where, start in self.held if start < 0)
+        for code in capacity.types_for(shape):
+            for priced in self._by_price:
+                usable = hosts & priced
+                where = _first_idle(capacity, capacity.at_least(code, 1) & usable, kept)
+                if where is None:
+                    same = (each for each in self.empty() if self.view.nodes.type_of[each[0]] == code)
+                    where = next((each for each in same if usable >> each[0] & 1), None)
+                if where is not None:
+                    yield where
+
+    @cached_property
+    def _by_price(self) -> list[NodeSet]:
+        """The nodes of each price."""
+        prices = self.view.nodes.usd_per_hour[: len(self.view.nodes)]
+        known = np.unique(prices[~np.isnan(prices)])
+        return [node_set(each) for each in (np.isnan(prices), *(prices == price for price in known)) if each.any()]
+
+    def to_itself(self, job: int, where: Where) -> tuple[float, Placement, Cut | None] | None:
+        """All of a GPU for one job: its believed speed there, the placement, and the cut if it may be on slices only.
+
+        A job of which nothing is known counts as one of speed 1: alone is where it is safe.
+        """
+        kind = self.kind(where[0])
+        if self.view.shape(job).alone:
+            believed = speed(self.view, job, alone(where))
+            return (1.0 if math.isnan(believed) else believed), alone(where), None
+        if not has_mig(kind) or not may_slice(self.view.shape(job)):
+            return None
+        whole = uncut(kind)
+        fits = whole.slices[0].memory_bytes >= self.view.shape(job).gpu_memory_bytes
+        unknown = math.isnan(speed(self.view, job, on_piece(where, whole.slices[0]))) and fits
+        cut = whole if unknown else best_cut(kind, [self.row(job, kind, where)])
+        return None if cut is None else (cut.speed, on_piece(where, cut.slices[cut.of[0]]), cut)
+
+    def make_whole(self, where: Where) -> None:
+        """Undoes the cut of an empty GPU, if it has one."""
+        if where in self.draft.capacity.layouts:
+            self.draft.repartition(Repartition(*where, ()))
+
+    def shared(self) -> list[Gpu]:
+        """GPUs whose jobs could be put on other slices: all of them run, and may be on one; fewest jobs first."""
+        found: dict[Where, Gpu] = {}
+        unfit = {where for where, _ in self.held}
+        for job in (*self.view.placed, *self.draft.started()):
+            before, now = self.view.placed.get(job), self.draft.placement(job)
+            for where in () if before is None else before.devices():
+                found.setdefault(where, Gpu(where, self.kind(where[0]))).jobs.append(job)
+            if before is None or before != now or not self._may_be_cut_for(job, before):
+                unfit.update(where for each in (before, now) if each is not None for where in each.devices())
+        fit = [gpu for where, gpu in found.items() if where not in unfit and has_mig(gpu.kind)]
+        return sorted(fit, key=lambda gpu: (len(gpu.jobs), gpu.where))
+
+    def _may_be_cut_for(self, job: int, placement: Placement) -> bool:
+        alone = placement.sharing is Sharing.EXCLUSIVE and placement.gpus == 1
+        return self.runs(job) and may_slice(self.view.shape(job)) and (alone or placement.sharing is Sharing.MIG)
+
+    def runs(self, job: int) -> bool:
+        """Whether a job makes steps, and not only holds its place."""
+        return self.view.status(job) is Status.RUNNING
+
+    def row(self, job: int, kind: str, where: Where) -> Row:
+        """A job's believed speeds on the slices of a GPU type."""
+        known = self._rows.get((job, kind))
+        if known is None:
+            known = self._rows[job, kind] = row_of(self.view, job, kind, where)
+        return known
+
+    def speed_on(self, job: int, where: Where, piece: MigSlice) -> float:
+        """A job's believed speed on a slice."""
+        kind = self.kind(where[0])
+        return self.row(job, kind, where)[_number(kind, piece.profile)]
+
+
+def may_slice(shape: Shape) -> bool:
+    """Whether a job may be on a slice: it needs one GPU, and does not mind."""
+    return shape.gpus == 1 and Sharing.MIG in shape.sharing
+
+
+def start_whole(draft: Draft, job: int) -> bool:
+    """Starts a job on GPUs without slices, where the placer finds room, unless it is believed to stand still there."""
+    shape = draft.view.shape(job)
+    found = None if shape.sharing == MIG_ONLY else draft.find(job)
+    if found is None:
+        draft.closed.add(shape.id)
+        return False
+    return speed(draft.view, job, found) != 0 and draft.start(job, found)
+
+
+def why_unplaced(view: ClusterView, job: int, reason: Reason) -> Reason:
+    """Why a job for one GPU got no place, where ``reason`` says what room there is."""
+    types = view.capacity.types_for(view.shape(job))
+    if not types:
+        return reason
+    believed = speed(view, job, alone((view.nodes.type_of.index(types[0]), 0)))
+    code = Why.ALONE if math.isnan(believed) else Why.NO_GAIN if believed else Why.NO_SPEED
+    return Reason(code, room_numbers(view, job, reason))
+
+
+def room_numbers(view: ClusterView, job: int, reason: Reason) -> dict[str, float | str]:
+    """What room there is for a job, in numbers, whatever ``reason`` says of it."""
+    capacity, nodes = view.capacity, view.nodes
+    types = capacity.types_for(view.shape(job))
+    total = sum(nodes.gpus.item(node) for node, code in enumerate(nodes.type_of) if code in types)
+    idle = sum(capacity.idle_total[code] for code in types)
+    cut = [where for where in capacity.layouts if nodes.type_of[where[0]] in types]
+    slices = {
+        "slices": sum(len(capacity.layouts[where]) for where in cut),
+        "free": sum(len(capacity.free_slices[where]) for where in cut),
+    }
+    return {"gpus": view.shape(job).gpus, "where": "", "total": total, "idle": idle, **slices, **reason.numbers}
+
+
+def alone(where: Where) -> Placement:
+    """A whole GPU."""
+    return on_one_node(where[0], 1 << where[1])
+
+
+def holds_cut_or_whole(capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+    """Whether an empty cluster, of which any GPU may be cut, holds a job."""
+    if placer(capacity, shape, shape.gpus) is not None:
+        return True
+    kinds = [capacity.nodes.types[code] for code in capacity.types_for(shape)]
+    slices = [each for kind in kinds if has_mig(kind) for each in mig_profiles(kind)]
+    return may_slice(shape) and any(each.memory_bytes >= shape.gpu_memory_bytes for each in slices)
+
+
+@cache
+def _number(kind: str, profile: str) -> int:
+    """Which of the profiles of a GPU type this is."""
+    return [each.name for each in mig_profiles(kind)].index(profile)
+
+
+def _devices(places: Iterator[Where]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for node, device in places:
+        found[node] = found.get(node, 0) | 1 << device
+    return found
+
+
+def _first_idle(capacity: Capacity, nodes: NodeSet, kept: dict[int, int]) -> Where | None:
+    for node in members(nodes):
+        if free := capacity.idle[node] & ~kept.get(node, 0):
+            return node, first(free)
+    return None

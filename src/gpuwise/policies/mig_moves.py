@@ -1,0 +1,80 @@
+"""Jobs that change slices: those that move to better ones, and those that come back after their GPU was cut."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuwise.core.commands import Placement
+from gpuwise.core.jobs import Status
+from gpuwise.core.spec import Sharing
+from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.policies.beliefs import speed, time_left_s
+from gpuwise.policies.cuts import Where, assign, on_piece
+from gpuwise.policies.mig_gpus import Gpus, alone, may_slice
+
+WORTH_MOVING = 0.05
+"""A job is moved if that saves at least this part of the time it still needs."""
+
+Place = tuple[Where, Placement]
+
+
+def free_places(gpus: Gpus, job: int, one_of_a_kind: bool = False) -> dict[Place, float]:
+    """Free slices and idle GPUs, and how fast a job is believed to be there."""
+    found = {
+        (where, on_piece(where, piece)): gpus.speed_on(job, where, piece)
+        for where, piece in gpus.free_slices(job, one_of_a_kind)
+    }
+    idle = gpus.draft.capacity.idle
+    for where in gpus.whole(job) if gpus.view.shape(job).alone else ():
+        if idle[where[0]] >> where[1] & 1:
+            found[where, alone(where)] = speed(gpus.view, job, alone(where))
+    return {place: believed for place, believed in found.items() if believed > 0}
+
+
+def bring_back(gpus: Gpus) -> None:
+    """Gives places to those that left so that their GPU could be cut; keeps them for those still saving."""
+    view, draft = gpus.view, gpus.draft
+    status = view.column("status")
+    jobs = [
+        job
+        for job in np.flatnonzero((status == Status.SUSPENDED) | (status == Status.SUSPENDING)).tolist()
+        if may_slice(view.shape(job)) and not view.jobs.held.item(job)
+    ]
+    open_to = [free_places(gpus, job) for job in jobs]
+    places = list(dict.fromkeys(place for each in open_to for place in each))
+    if not places:
+        return
+    values = np.array([[each.get(place, 0.0) for place in places] for each in open_to])
+    for number, at in assign(values):
+        job, (where, placement) = jobs[number], places[at]
+        if job in view.waiting:
+            draft.start(job, placement)
+        else:
+            gpus.held.add((where, placement.grants[0].slice_start))
+
+
+def promote(gpus: Gpus) -> None:
+    """Moves jobs to free places on which they are believed to be done sooner, the move included."""
+    view, draft = gpus.view, gpus.draft
+    largest = _largest_free(gpus)
+    for job, held in sorted(view.placed.items(), key=lambda each: each[1].milli):  # those with the least first
+        if held.milli >= largest:
+            break
+        if held.sharing is not Sharing.MIG or draft.placement(job) != held or not gpus.runs(job):
+            continue
+        better = free_places(gpus, job, one_of_a_kind=True)
+        if not better:
+            continue
+        place = max(better, key=better.__getitem__)
+        now_s = time_left_s(view, job, speed(view, job, held))
+        then_s = time_left_s(view, job, better[place]) + view.jobs.migrate_s.item(job)
+        if then_s < now_s * (1 - WORTH_MOVING):
+            draft.move(job, place[1])
+
+
+def _largest_free(gpus: Gpus) -> int:
+    """The largest share of a GPU that is free anywhere."""
+    capacity = gpus.draft.capacity
+    if any(capacity.idle_total):
+        return WHOLE_GPU_MILLI
+    return max((piece.milli for where in gpus.cut() for piece in capacity.free_slices[where]), default=0)

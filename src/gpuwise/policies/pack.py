@@ -1,0 +1,116 @@
+"""Interference-aware packing: a job shares a GPU where that saves more time than it costs, even at the worst."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.colocation import MOST_JOBS, SharedGpus, may_share, require_most_jobs
+from gpuwise.policies.savings import Savings, Waits, drained_s
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Lets a job share a GPU where the wait it is spared outweighs what it and its neighbours lose, at the worst.
+
+    Jobs go by submission. One that finds an idle GPU gets it. Another may join the jobs of a GPU if, by the lower ends
+    of the believed rates, they get more done together than without it, and if
+
+        wait spared − time the newcomer loses − time its neighbours lose > 0
+
+    where the wait is until a GPU would come free for it alone. When nobody waits and GPUs are idle, jobs that share one
+    are moved apart, if that saves more than moving costs. Where rates are not known, everybody runs alone.
+    """
+
+    name = "pack"
+    wakes_on = CAPACITY_CHANGES
+    most_jobs: int = MOST_JOBS
+    last_first: bool = True
+    """Whether jobs that would else be the last to end go first: all is done sooner, for a little longer averages."""
+    spread: bool = True
+    """Whether jobs are moved apart when GPUs are idle."""
+    depth: int = 100
+    """How many of the waiting jobs are looked at."""
+    candidates: int = 2
+    """On how many GPUs each of them is tried: those with the least load."""
+
+    def __post_init__(self) -> None:
+        require_most_jobs(self.name, self.most_jobs)
+        for name in ("depth", "candidates"):
+            if getattr(self, name) < 1:
+                raise GpuwiseError(f"policy {self.name!r}: {name} is {getattr(self, name)}; it must be 1 or more")
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Starts jobs on idle GPUs, the rest where sharing pays, and moves them apart when there is room."""
+        draft = view.draft()
+        if not view.waiting:
+            if self.spread and any(draft.capacity.idle_total):
+                _move_apart(draft, SharedGpus(draft, self.most_jobs))
+            return draft.seal() if draft.commands else NOTHING
+        unknown: set[int] = set()
+        self._start(draft, SharedGpus(draft, self.most_jobs), unknown)
+        return draft.seal(reasons=_explain(draft, unknown))
+
+    def _start(self, draft: Draft, gpus: SharedGpus, unknown: set[int]) -> None:
+        view = draft.view
+        all_s = drained_s(view) if self.last_first else math.inf
+        # Whoever takes as long as everything else is the last to end: it goes first, and nobody slows it.
+        last_s = max(all_s, float(view.work_left_of(view.holders()).max(initial=0.0)))
+        line = sorted(islice(view.waiting, self.depth), key=lambda job: view.work_left_s(job) < last_s)
+        kept = {gpu for gpu, here in enumerate(gpus.jobs) if any(view.work_left_s(job) >= all_s for job in here)}
+        savings, waits = Savings(view, gpus), None
+        for job in line:
+            shares = may_share(view.shape(job))
+            if gpus.open(job) if shares else draft.start(job):
+                continue
+            waits = waits or Waits(draft)  # as it is when all idle GPUs are taken
+            if shares and waits.next_s > 0 and self._join(gpus, savings, job, waits.next_s, kept, unknown):
+                continue
+            promised = waits.line_up(job)
+            if view.work_left_s(job) >= last_s:
+                kept.update(gpus.at[device] for device in promised if device in gpus.at)
+
+    def _join(
+        self, gpus: SharedGpus, savings: Savings, job: int, wait_s: float, kept: set[int], unknown: set[int]
+    ) -> bool:
+        """Starts a job on the GPU where sharing saves most, if it does on any."""
+        room = np.flatnonzero(gpus.with_room(job))
+        by_load = room[np.argsort(gpus.load[room], kind="stable")].tolist()
+        worth = []
+        for gpu in [gpu for gpu in by_load if gpu not in kept][: self.candidates]:
+            saved_s = savings.of_joining(job, gpu, wait_s)
+            if saved_s is None:
+                unknown.add(job)
+            elif saved_s > 0:
+                worth.append((-saved_s, gpu))
+        return any(gpus.join(job, gpu) for _, gpu in sorted(worth))
+
+
+def _move_apart(draft: Draft, gpus: SharedGpus) -> None:
+    """Moves jobs from shared GPUs to idle ones, those first that this saves most, while it saves anything."""
+    savings = Savings(draft.view, gpus)
+    while True:
+        crowded = [gpu for gpu, here in enumerate(gpus.jobs) if len(here) > 1]
+        found = [(savings.of_leaving(job, gpu), job) for gpu in crowded for job in gpus.jobs[gpu]]
+        for saved_s, job in sorted(found, key=lambda each: (-each[0], each[1])):
+            if saved_s > 0 and gpus.move_to_idle(job):
+                break
+        else:
+            return
+
+
+def _explain(draft: Draft, unknown: set[int]) -> Explain:
+    def explain(job: int) -> Reason:
+        reason = draft.explain(job)
+        if reason.code is not Why.NO_ROOM or not may_share(draft.view.shape(job)):
+            return reason
+        return Reason(Why.ALONE if job in unknown else Why.NO_GAIN, reason.numbers)
+
+    return explain

@@ -1,0 +1,61 @@
+"""Co-location by predicted utilization: jobs are packed onto GPUs from the moment they are submitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.view import ClusterView
+from gpuwise.policies.colocation import (
+    MOST_JOBS,
+    SharedGpus,
+    first_fit,
+    may_share,
+    no_place,
+    require_most_jobs,
+    utilization,
+)
+
+
+@dataclass(frozen=True)
+class Proactive:
+    """Packs jobs onto GPUs by predicted utilization and memory, the largest first (Yeung et al., HotCloud'20).
+
+    First fit decreasing: the job that uses most goes to the first GPU in use whose utilizations add up to no more than
+    ``most_load`` with it, that has memory for it and fewer than ``most_jobs`` jobs; else to an idle one. A job for
+    several GPUs, or that may not share, or of which the utilization is not known, gets its GPUs for itself.
+    """
+
+    name = "proactive"
+    wakes_on = CAPACITY_CHANGES
+    most_jobs: int = MOST_JOBS
+    most_load: float = 1.0
+    """What the utilizations of the jobs on a GPU may add up to."""
+
+    def __post_init__(self) -> None:
+        require_most_jobs(self.name, self.most_jobs)
+        if not self.most_load > 0:
+            raise GpuwiseError(f"policy {self.name!r}: most_load is {self.most_load}; it must be above 0")
+
+    def rank(self, view: ClusterView, job: int) -> float:
+        """The job that is believed to use most of a GPU first."""
+        return -utilization(view, job)
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Starts whoever fits beside others or on an idle GPU, the largest first."""
+        if not view.waiting:
+            return NOTHING
+        draft = view.draft()
+        gpus = SharedGpus(draft, self.most_jobs)
+        for job in draft.waiting():
+            if not may_share(view.shape(job)):
+                draft.start(job)
+                continue
+            fits = first_fit(gpus, job, utilization(view, job), self.most_load)
+            if not any(gpus.join(job, gpu) for gpu in fits):
+                gpus.open(job)
+        return draft.seal(reasons=no_place(draft, self.most_jobs))

@@ -1,0 +1,130 @@
+"""What sharing a GPU saves and costs, in seconds, by what is believed of rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
+
+import numpy as np
+
+from gpuwise.core.commands import Placement
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.colocation import SharedGpus
+
+
+class Savings:
+    """Time that jobs save by sharing a GPU, or by no longer sharing it.
+
+    Speeds are parts of the one that a job's run time is declared for. With speeds s together and b apart, and work w
+    left, job i is together with a newcomer for t(i) = min(w(newcomer)/s(newcomer), w(i)/s(i)); the newcomer with
+    somebody for as long as the last of them. Each loses t·(1 − s/b).
+    """
+
+    def __init__(self, view: ClusterView, gpus: SharedGpus) -> None:
+        self._view = view
+        self._gpus = gpus
+        self._known: dict[tuple[int, ...], list[float]] = {}
+
+    def of_joining(self, job: int, gpu: int, wait_s: float) -> float | None:
+        """Time saved at the least if a job joins those on a GPU now and is spared a wait; None if nobody can tell."""
+        here = self._gpus.jobs[gpu]
+        together = self._speeds([*here, job], gpu)
+        before, alone = self._kept(here, gpu), self._kept([job], gpu)
+        if not (all(before) and all(alone) and all(together)):
+            return None
+        if sum(together) <= sum(before):
+            return 0.0
+        return wait_s - self._lost_s([*here, job], together, before + alone)
+
+    def of_leaving(self, job: int, gpu: int) -> float:
+        """Time saved, as expected, if a job is moved from the others on a GPU to one of its own."""
+        rest = [other for other in self._gpus.jobs[gpu] if other != job]
+        together = self._speeds([*rest, job], gpu, slowest=False)
+        apart = [*self._speeds(rest, gpu, slowest=False), *self._speeds([job], gpu, slowest=False)]
+        if not (all(together) and all(apart)):
+            return 0.0
+        return self._lost_s([*rest, job], together, apart) - float(self._view.jobs.migrate_s.item(job))
+
+    def _lost_s(self, jobs: Sequence[int], together: Sequence[float], apart: Sequence[float]) -> float:
+        """What jobs lose by being together, the last of them the newcomer."""
+        *ends, last = [work_left_s(self._view, job) / speed for job, speed in zip(jobs, together, strict=True)]
+        for_s = [*(min(last, end) for end in ends), min(last, max(ends))]
+        return sum(t * (1.0 - s / b) for t, s, b in zip(for_s, together, apart, strict=True))
+
+    def _kept(self, jobs: Sequence[int], gpu: int) -> list[float]:
+        """`_speeds` of jobs that are asked for more than once."""
+        key = (self._gpus.type_of(gpu), *jobs)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._speeds(jobs, gpu)
+        return known
+
+    def _speeds(self, jobs: Sequence[int], gpu: int, slowest: bool = True) -> list[float]:
+        """The speed of each of some jobs if they were together on a GPU; 0 where it is not known."""
+        placements = [self._gpus.placement(job, gpu) for job in jobs]
+        others = [[other for other in jobs if other != job] for job in jobs]
+        told = believed(self._view, jobs, placements, others, slowest)
+        table = self._view.jobs
+        return [rate * table.duration_s.item(job) / table.steps.item(job) for job, rate in zip(jobs, told, strict=True)]
+
+
+def believed(
+    view: ClusterView, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]],
+    slowest: bool = True,
+) -> list[float]:  # fmt: skip
+    """Rates that jobs are believed to have, at the least or as expected; 0 where the model fails or makes no sense."""
+    ask = getattr(view.rates, "slowest", view.rates.rates) if slowest else view.rates.rates
+    try:
+        told = [float(rate) for rate in ask(jobs, placements, residents)]
+    except Exception:  # whatever a predictor does, jobs still have to be placed
+        return [0.0] * len(jobs)
+    return [rate if 0 < rate < math.inf else 0.0 for rate in told]
+
+
+class Waits:
+    """How long jobs would wait for GPUs of their own if all in line before them got theirs as GPUs come free."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._view = view = draft.view
+        free_s: dict[tuple[int, int], float] = {}
+        held = {**view.placed, **{job: draft.placement(job) for job in draft.started()}}
+        for job, placement in held.items():
+            assert placement is not None
+            left_s = view.remaining_s(job) or work_left_s(view, job)
+            for device in placement.devices():
+                free_s[device] = max(free_s.get(device, 0.0), left_s)
+        self._free = [(left_s, device) for device, left_s in free_s.items()] or [(0.0, (-1, -1))]
+        heapify(self._free)
+
+    @property
+    def next_s(self) -> float:
+        """Time until the next GPU comes free."""
+        return self._free[0][0]
+
+    def line_up(self, job: int) -> list[tuple[int, int]]:
+        """A job takes the GPUs that come free next; says which these are."""
+        work_s = self._view.work_left_s(job)
+        taken = []
+        for _ in range(self._view.shape(job).gpus):
+            free_s, device = self._free[0]
+            heapreplace(self._free, (free_s + work_s, device))
+            taken.append(device)
+        return taken
+
+
+def drained_s(view: ClusterView) -> float:
+    """How long all the work there is would take at the pace at which the cluster works now, with its idle GPUs."""
+    jobs, holders = view.jobs, view.holders()
+    waiting = np.fromiter(view.waiting, dtype="i8", count=len(view.waiting))
+    left = 1.0 - jobs.steps_done[waiting] / jobs.steps[waiting]
+    work_s = float((left * jobs.duration_s[waiting]).sum() + view.work_left_of(holders).sum())
+    pace = float((jobs.rate[holders] * jobs.duration_s[holders] / jobs.steps[holders]).sum())
+    pace += sum(view.capacity.idle_total)
+    return work_s / pace if pace > 0 else math.inf
+
+
+def work_left_s(view: ClusterView, job: int) -> float:
+    """Work that a job has left; one that has outrun what was believed of it is taken to need as long again."""
+    left_s = view.work_left_s(job)
+    return left_s if left_s > 0 else view.now_s - float(view.jobs.placed_s.item(job))

@@ -1,0 +1,141 @@
+"""Sharing as a decision: each job alone, in turns, beside others or on a MIG slice, whichever costs least."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.commands import NOTHING, Decision, Reason, Repartition, Why
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.jobs import Shape
+from gpuwise.core.protocols import Placer
+from gpuwise.core.spec import Sharing
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import speed, time_left_s
+from gpuwise.policies.cuts import Where
+from gpuwise.policies.mig_gpus import Gpus, alone, holds_cut_or_whole, room_numbers, start_whole, why_unplaced
+from gpuwise.policies.offers import Offer, Offers, Terms
+
+
+@dataclass(frozen=True)
+class Share(Terms):
+    """Weighs for each job a whole GPU, a time slice, a part beside others and a MIG slice by time and price."""
+
+    name = "share"
+    wakes_on = CAPACITY_CHANGES
+    depth: int = 100
+    """How many waiting jobs are looked at."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depth < 1:
+            raise GpuwiseError(f"policy {self.name!r}: depth is {self.depth}; it must be 1 or more")
+
+    def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+        """Whether an empty cluster holds a job, whole or cut."""
+        return holds_cut_or_whole(capacity, shape, placer)
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Gives each job of the line its cheapest offer, or lets it wait where that is cheaper still."""
+        if not view.waiting:
+            return NOTHING
+        turn = _Turn(view.draft(), self)
+        line = list(turn.draft.waiting())[: self.depth]
+        for at, job in enumerate(line):
+            if not turn.place(job, line[at + 1 :]):
+                turn.head = job
+                break
+        return turn.draft.seal(reasons=turn.explain)
+
+
+class _Turn:
+    """One decision."""
+
+    def __init__(self, draft: Draft, policy: Share) -> None:
+        self.draft = draft
+        self.view = draft.view
+        self.gpus = Gpus(draft)
+        self.head: int | None = None
+        """A gang that does not fit; nobody behind it is placed, so that its turn comes."""
+        self.patient: dict[int, float] = {}
+        """Jobs for which it is cheaper to wait for a GPU of their own, and when that is believed to be free."""
+        self._offers = Offers(self.gpus, policy)
+        self._policy = policy
+        self._ends_s = sorted(self._ends())
+
+    def place(self, job: int, line: list[int]) -> bool:
+        """Places a job or lets it wait; False for a gang that does not fit: nobody passes it."""
+        if self.view.shape(job).gpus != 1:
+            return self._start_whole(job)
+        best = min(self._offers.to(job, line), key=lambda offer: offer.cost, default=None)
+        waits = self._wait(job, line, math.inf if best is None else best.cost)
+        if best is not None and not waits:
+            self._take(job, best)
+        elif not waits and not self.gpus.held:
+            self._keep_one_for(job)
+        return True
+
+    def _keep_one_for(self, job: int) -> None:
+        """Lets a GPU empty for a job that finds nothing, so that others do not pass it for ever: the first to do so."""
+        types, type_of = self.view.capacity.types_for(self.view.shape(job)), self.view.nodes.type_of
+        empty_s: dict[Where, float] = {}
+        for other, held in self.view.placed.items():
+            left_s = time_left_s(self.view, other, speed(self.view, other, held))
+            for where in held.devices():
+                empty_s[where] = max(empty_s.get(where, 0.0), left_s)
+        usable = [where for where in empty_s if type_of[where[0]] in types]
+        if usable:
+            self.gpus.keep(min(usable, key=lambda where: (empty_s[where], where)))
+
+    def _start_whole(self, job: int) -> bool:
+        if start_whole(self.draft, job):
+            return True
+        for where in list(self.gpus.empty()):
+            self.gpus.make_whole(where)
+        return start_whole(self.draft, job)
+
+    def _take(self, job: int, offer: Offer) -> None:
+        if offer.cut is not None:
+            self.draft.repartition(Repartition(*offer.where, offer.cut.slices))
+        elif offer.placement.sharing is not Sharing.MIG:
+            self.gpus.make_whole(offer.where)
+        self.draft.start(job, offer.placement)
+
+    def _ends(self) -> list[tuple[float, int]]:
+        """When GPUs that are held alone are believed to come free, and on which node."""
+        found = []
+        for job, held in self.view.placed.items():
+            if held.sharing is Sharing.EXCLUSIVE and held.gpus == 1:
+                left_s = time_left_s(self.view, job, speed(self.view, job, held))
+                found.append((left_s, held.grants[0].node))
+        return found
+
+    def _wait(self, job: int, line: list[int], cost: float) -> bool:
+        """Lets a job wait for the next GPU that comes free and is not waited for yet, if that is cheaper."""
+        shape = self.view.shape(job)
+        types, type_of = self.view.capacity.types_for(shape), self.view.nodes.type_of
+        for at, (free_s, node) in enumerate(self._ends_s):
+            if shape.alone and type_of[node] in types and free_s < math.inf:
+                time_s = time_left_s(self.view, job, speed(self.view, job, alone((node, 0))))
+                alone_cost = self._offers.cost(node, 1.0, time_s, len(line)) + self._policy.time_worth * free_s
+                if not alone_cost < cost:
+                    return False
+                del self._ends_s[at]
+                self.patient[job] = free_s
+                return True
+        return False
+
+    def explain(self, job: int) -> Reason:
+        """Why a job waits."""
+        view, reason = self.view, self.draft.explain(job)
+        if job in self.patient:
+            return Reason(Why.BETTER_LATER, {**room_numbers(view, job, reason), "free_s": self.patient[job]})
+        if self.head is not None and job != self.head:
+            return Reason(Why.BEHIND, {"ahead": view.job_id(self.head), "gpus": view.shape(self.head).gpus})
+        if view.shape(job).gpus != 1:
+            return reason
+        return why_unplaced(view, job, reason)

@@ -1,0 +1,142 @@
+"""Rates by the interference predictor: what a job reaches beside others, at the slowest, and where nobody can tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from builders import cluster, job, on
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.nodes import node_table
+from gpuwise.core.spec import Sharing
+from gpuwise.predict.base import Estimates, Predictor
+from gpuwise.predict.interference import Interference
+from gpuwise.predict.rates import InterferenceRates
+from gpuwise.predict.registry import load
+
+GPU = on((0, 0), sharing=Sharing.SHARED, milli=333)
+
+
+class Fixed(Predictor):
+    """Says the same of every pair, and counts how often it is asked."""
+
+    def __init__(self, value=0.5, low=0.25):
+        self.value, self.low = value, low
+        self.asked = 0
+
+    def estimate(self, columns, coverage=0.9):
+        self.asked += 1
+        count = len(columns["group"])
+        return Estimates(np.full(count, self.value), np.full(count, self.low), np.ones(count), np.ones(count, bool))
+
+
+class Failing(Predictor):
+    def estimate(self, columns, coverage=0.9):
+        raise RuntimeError("no such model")
+
+
+def table(*jobs):
+    found = JobTable()
+    found.declare(jobs)
+    return found
+
+
+def three_jobs():
+    return table(*(job(name, 100.0, gpu_util_frac=0.3, model=name, batch_size=64) for name in "abc"))
+
+
+def model_of(jobs, *args):
+    return InterferenceRates(jobs, node_table(cluster("1x1:V100")), *args)
+
+
+def test_a_job_alone_runs_as_declared():
+    model = model_of(three_jobs(), Failing())
+    assert model.rates((0,), (GPU,), ((),)) == model.slowest((0,), (GPU,), ((),)) == [1.0]
+    assert model.rates((0,), (on((0, 0)),), ((),)) == [1.0]
+
+
+def test_a_pair_runs_as_the_predictor_says_and_at_the_slowest_at_the_lower_end():
+    model = model_of(three_jobs(), Fixed())
+    assert model.rates((0, 1), (GPU, GPU), ((1,), (0,))) == [0.5, 0.5]
+    assert model.slowest((0, 1), (GPU, GPU), ((1,), (0,))) == [0.25, 0.25]
+
+
+def test_beside_two_jobs_the_odds_add_up_and_at_the_slowest_each_slows_by_its_whole_factor():
+    # Odds of 1 against each: 1/(1 + 1 + 1). At the lower end of 1/4, each makes it four times slower: 1/16.
+    model = model_of(three_jobs(), Fixed())
+    assert model.rates((0,), (GPU,), ((1, 2),)) == pytest.approx([1 / 3])
+    assert model.slowest((0,), (GPU,), ((1, 2),)) == pytest.approx([1 / 16])
+
+
+def test_the_rates_beside_two_jobs_are_those_of_the_predictor_for_three():
+    jobs = three_jobs()
+    predictor = load("interference").predictor
+    told = predictor.predict(
+        {
+            "group": [0] * 3,
+            "gpu": ["V100"] * 3,
+            "model": list("abc"),
+            "batch_size": [64] * 3,
+            "gpu_util_frac": [0.3] * 3,
+        }
+    )
+    assert model_of(jobs).rates((0,), (GPU,), ((1, 2),)) == pytest.approx([told[0]])
+
+
+def test_jobs_of_one_kind_are_asked_about_once():
+    jobs = table(*(job(f"j{n}", 100.0, gpu_util_frac=0.3, model="m", batch_size=64) for n in range(100)))
+    predictor = Fixed()
+    model = model_of(jobs, predictor)
+    for row in range(100):
+        model.rates((row,), (GPU,), (((row + 1) % 100,),))
+    assert predictor.asked == 1
+
+
+def test_many_kinds_are_told_apart():
+    jobs = table(*(job(f"j{n}", 100.0, gpu_util_frac=0.2 + 0.005 * n, model=f"m{n}") for n in range(150)))
+    model, known = model_of(jobs), load("interference").predictor
+    for row in (0, 70, 149):
+        utils = [float(round(jobs.gpu_util_frac.item(each), 2)) for each in (row, 3)]
+        pair = {"group": [0, 0], "gpu": ["V100"] * 2, "model": [f"m{row}", "m3"], "gpu_util_frac": utils}
+        model.rates(range(150), [GPU] * 150, [(5,)] * 150)
+        assert model.rates((row,), (GPU,), ((3,),)) == pytest.approx([known.predict(pair)[0]])
+
+
+def test_a_utilization_that_is_found_out_changes_what_is_believed():
+    jobs = three_jobs()
+    model = model_of(jobs)
+    before = model.rates((0,), (GPU,), ((1,),))[0]
+    jobs.gpu_util_frac[1] = 0.9
+    assert model.rates((0,), (GPU,), ((1,),))[0] < before
+
+
+@pytest.mark.parametrize(
+    "predictor", [Failing(), Fixed(math.nan, math.nan), Fixed(0.0, 0.0), Fixed(-1.0, -2.0), Fixed(7.0, 7.0)]
+)
+def test_where_the_predictor_fails_jobs_take_turns_and_nobody_can_tell_the_slowest(predictor):
+    model = model_of(three_jobs(), predictor)
+    assert model.rates((0, 1), (GPU, GPU), ((1,), (0, 2))) == pytest.approx([1 / 2, 1 / 3])
+    assert model.slowest((0, 1), (GPU, GPU), ((1,), (0, 2))) == [0.0, 0.0]
+
+
+def test_where_a_utilization_is_not_known_nobody_can_tell():
+    model = model_of(table(job("a", gpu_util_frac=0.3), job("b")), Fixed())
+    assert model.slowest((0, 1), (GPU, GPU), ((1,), (0,))) == [0.0, 0.0]
+    assert model.rates((0,), (GPU,), ((1,),)) == [0.5]
+
+
+def test_a_predictor_can_be_fitted_to_pairs_of_different_models_only():
+    models = ["a", "b", "c", "d"]
+    pairs = [(one, other) for at, one in enumerate(models) for other in models[at + 1 :]]
+    rows = [(number, model) for number, pair in enumerate(pairs) for model in pair]
+    told = {
+        "group": [number for number, _ in rows],
+        "gpu": ["RTX2080"] * len(rows),
+        "model": [model for _, model in rows],
+        "gpu_util_frac": [0.2 + 0.2 * models.index(model) for _, model in rows],
+    }
+    speeds = [0.9 - 0.05 * number for number in range(len(rows))]
+    new = {"group": [0, 0], "gpu": ["RTX2080"] * 2, "model": ["x", "y"], "gpu_util_frac": [0.5, 0.5]}
+    assert np.all(Interference().fit(told, speeds).estimate(new).low > 0)
