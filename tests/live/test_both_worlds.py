@@ -8,6 +8,7 @@ delays do not change the order in which things happen (`test_the_jobs_are_far_en
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 import time
@@ -21,7 +22,7 @@ from houses import until
 
 from gpuwise.core.commands import Command, Placement
 from gpuwise.core.request import JobRequest
-from gpuwise.core.spec import ClusterSpec, JobSpec
+from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import placement_of
 from gpuwise.service.simulate import simulate
@@ -40,9 +41,12 @@ class Coming:
     duration_s: float
     gpus: int
     deadline_s: float
+    util_frac: float = math.nan
 
     def slower(self, times: float) -> Coming:
-        return Coming(self.at_s * times, self.duration_s * times, self.gpus, self.deadline_s * times)
+        return Coming(
+            self.at_s * times, self.duration_s * times, self.gpus, self.deadline_s * times, self.util_frac
+        )  # fmt: skip
 
 
 JOBS: dict[str, list[Coming]] = {
@@ -61,6 +65,14 @@ JOBS: dict[str, list[Coming]] = {
     "edf": [
         Coming(0, 3, 2, 15), Coming(1.5, 3, 2, 10.5), Coming(2.1, 5, 1, 11.1), Coming(3.3, 2, 1, 5.3),
         Coming(4.2, 1.5, 1, 9.2), Coming(4.8, 3, 1, 6.8), Coming(6, 5, 1, 8),
+    ],
+    "gain": [
+        Coming(0, 3, 1, 99), Coming(0.6, 2, 2, 99), Coming(1.2, 1, 1, 99), Coming(2.4, 2, 2, 99), Coming(3.9, 5, 1, 99),
+        Coming(4.8, 2, 1, 99), Coming(6.3, 2, 1, 99),
+    ],
+    "proactive": [
+        Coming(0, 2, 1, 99, 0.3), Coming(1.5, 1, 1, 99, 0.3), Coming(2.1, 2, 1, 99, 0.3), Coming(3, 2, 1, 99, 0.4),
+        Coming(3.9, 4, 1, 99, 0.3), Coming(5.1, 4, 1, 99, 0.2), Coming(6, 1, 1, 99, 0.3),
     ],
 }  # fmt: skip
 """A policy joins by its name and jobs of its own."""
@@ -90,7 +102,7 @@ def virtual(policy: str, jobs: Sequence[Coming], jitter: random.Random | None = 
     specs = [
         JobSpec(
             id=str(number), submit_s=job.at_s + delay(0.15), duration_s=job.duration_s + delay(0.35), gpus=job.gpus,
-            deadline_s=job.deadline_s, resume_s=delay(0.4), suspend_s=delay(0.25),
+            deadline_s=job.deadline_s, resume_s=delay(0.4), suspend_s=delay(0.25), gpu_util_frac=job.util_frac,
         )
         for number, job in enumerate(jobs, start=1)
     ]  # fmt: skip
@@ -112,7 +124,7 @@ def real(house: House, jobs: Sequence[Coming]) -> list[Did]:
             steps = round(job.duration_s / 0.02)
             request = JobRequest(
                 command=(sys.executable, "-S", "-c", SLEEPER, str(steps), SOURCE), duration_s=job.duration_s,
-                gpus=job.gpus, deadline_s=house.clock.unix(begun_s + job.deadline_s),
+                gpus=job.gpus, deadline_s=house.clock.unix(begun_s + job.deadline_s), gpu_util_frac=job.util_frac,
             )  # fmt: skip
             house.controller.submit([request], "ada").result(10)
         until(lambda: not house.controller.live_records(), "all to end", 60)
@@ -155,5 +167,7 @@ def test_the_same_commands_in_both_worlds(policy: str, worlds: dict[str, Future[
     if did != expected:
         did = real(open_house(tmp_path / "slower", policy, SLOWER), [job.slower(SLOWER) for job in JOBS[policy]])
     assert did == expected
-    if policy != "fifo":
+    if policy not in ("fifo", "gain", "proactive"):
         assert sum(kind == "Suspend" for kind, _, _ in expected) >= 3
+    if policy == "proactive":
+        assert sum(place is not None and place.sharing is Sharing.SHARED for _, _, place in expected) >= 4

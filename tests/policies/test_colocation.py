@@ -251,6 +251,26 @@ def test_pack_gives_everybody_a_gpu_of_their_own_if_rates_cannot_be_told_and_say
     assert "could not be foreseen" in str(engine.reason(1))
 
 
+@pytest.mark.parametrize("policy", ["proactive", "reactive", "pack"])
+def test_nobody_is_placed_where_it_is_believed_to_get_nowhere(policy):
+    mixed = cluster(node("n0", 1, "T4", gpu_memory_bytes=16 * GIB), node("n1", 1, gpu_memory_bytes=16 * GIB))
+    nowhere = (("T4", 0.0), ("V100", 1.0))
+    jobs = [
+        small("a", speeds=nowhere),
+        small("b", speeds=nowhere),
+        small("anywhere"),
+        job("gang", 10.0, speeds=nowhere),
+    ]
+    result = simulate(jobs, mixed, policy)
+    on_t4 = {row for row, _, _, placement in stays(result.engine.journal) if placement.nodes == (0,)}
+    assert on_t4 <= {2}
+    assert result.metrics.finished == 4
+    engine = Engine(cluster(node("n0", 1, "T4")), make_policy(policy), placer=best_fit)
+    engine.state.jobs.declare([small("a", speeds=nowhere)])
+    assert not engine.step(0.0, [JobSubmitted(0.0, 0)])
+    assert engine.reason(0).code is Why.NO_SPEED
+
+
 def test_who_waits_under_pack_is_told_that_sharing_does_not_pay():
     assert waiting_engine("pack", [small("a"), small("b")], slowed(0.3)).reason(1).code is Why.NO_GAIN
 
@@ -263,7 +283,7 @@ def test_pack_survives_a_job_that_runs_on_and_on():
             return [rate / 1e4 if row == 0 else rate for rate, row in zip(told, jobs, strict=True)]
 
     jobs = [small("endless", duration_s=10.0), *(small(f"j{n}", at=1000.0 + n) for n in range(3))]
-    result = simulate(jobs, ONE_GPU, "pack", truth=Truth(rates=Endless))
+    result = simulate(jobs, ONE_GPU, "pack", beliefs=Slowed, truth=Truth(rates=Endless))
     assert max(starts(result).values()) < 5000.0
 
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from builders import cluster, engine_with, finished, job, node, run, started
 from gpuwise.core.commands import Migrate, Repartition, Resume, Start, Suspend
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.spec import Sharing
+from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.devices import check_cut
 from gpuwise.engine.drive import StalledError
@@ -78,6 +80,18 @@ def test_jobs_that_gain_nothing_from_slices_run_one_after_the_other():
 def test_a_job_about_to_end_is_not_disturbed():
     result = simulate([small("a"), small("b", at=990.0)], "1x1:A100", "mig", truth=CUT_S)
     assert finished(result) == {"a": 1000, "b": 2000}
+
+
+def test_a_job_that_goes_on_and_on_does_not_keep_its_gpu_to_itself():
+    jobs = [small("endless", 200.0), small("b", 1000.0, at=195.0)]
+
+    def truth(table, nodes):
+        return DeclaredRates(table, nodes, np.array([1e6, 1000.0]))
+
+    result = run(jobs, "1x1:A100", "mig", truth=Truth(rates=truth, repartition_s=10.0))
+    # it should have ended at 200; then it is taken to need 200 s again, and b gets a slice beside it
+    assert started(result)["b"] < 300
+    assert finished(result)["b"] < 2000
 
 
 def test_the_last_on_a_gpu_gets_all_of_it_again():

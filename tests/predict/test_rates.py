@@ -115,16 +115,18 @@ def test_a_utilization_that_is_found_out_changes_what_is_believed():
 @pytest.mark.parametrize(
     "predictor", [Failing(), Fixed(math.nan, math.nan), Fixed(0.0, 0.0), Fixed(-1.0, -2.0), Fixed(7.0, 7.0)]
 )
-def test_where_the_predictor_fails_jobs_take_turns_and_nobody_can_tell_the_slowest(predictor):
-    model = model_of(three_jobs(), predictor)
-    assert model.rates((0, 1), (GPU, GPU), ((1,), (0, 2))) == pytest.approx([1 / 2, 1 / 3])
+def test_where_the_predictor_fails_rates_are_as_declared_and_nobody_can_tell_the_slowest(predictor):
+    model = model_of(table(*(job(name, gpu_util_frac=0.6, model=name) for name in "abc")), predictor)
+    # Together two ask for 1.2 GPUs, three for 1.8.
+    assert model.rates((0, 1), (GPU, GPU), ((1,), (0, 2))) == pytest.approx([1 / 1.2, 1 / 1.8])
     assert model.slowest((0, 1), (GPU, GPU), ((1,), (0, 2))) == [0.0, 0.0]
 
 
 def test_where_a_utilization_is_not_known_nobody_can_tell():
     model = model_of(table(job("a", gpu_util_frac=0.3), job("b")), Fixed())
     assert model.slowest((0, 1), (GPU, GPU), ((1,), (0,))) == [0.0, 0.0]
-    assert model.rates((0,), (GPU,), ((1,),)) == [0.5]
+    # One that nobody knows is taken to need the whole GPU.
+    assert model.rates((0,), (GPU,), ((1,),)) == pytest.approx([1 / 1.3])
 
 
 def test_a_predictor_can_be_fitted_to_pairs_of_different_models_only():

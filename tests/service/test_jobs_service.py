@@ -150,7 +150,8 @@ def test_readers_call_in_another_thread_and_hand_errors_on() -> None:
 NODE = NodeSpec(name="box", gpu_type="V100", gpus=2)
 VALUES: dict[str, Any] = {
     "at_s": 5.0, "job": 0, "steps_done": 3.0, "steps_kept": 3.0, "cause": "exited with code 1", "will_retry": False,
-    "duration_s": 90.0, "steps": None, "gpu_memory_bytes": 2.0**30, "node": 0, "interrupted": ((0, 1.0),), "device": 1,
+    "duration_s": 90.0, "steps": None, "gpu_memory_bytes": 2.0**30, "gpu_util_frac": None, "node": 0,
+    "interrupted": ((0, 1.0),), "device": 1,
     "placement": on((0, 0), (0, 1)), "moves": ((0, on((0, 1))),), "slices": (MigSlice("1g", 0, 143, 5e9),),
 }  # fmt: skip
 
@@ -180,6 +181,11 @@ def test_every_line_has_words(kind: type[Any]) -> None:
         (JobFailed, {}, "failed: exited with code 1"),
         (JobFailed, {"will_retry": True}, "failed: exited with code 1; will be tried again"),
         (JobRevised, {}, "is now believed to need run time 1m30s and memory 1 GiB"),
+        (
+            JobRevised,
+            {"duration_s": None, "gpu_memory_bytes": None, "gpu_util_frac": 0.4},
+            "is now believed to need 40% of a GPU's time",
+        ),
         (Rearrange, {}, "1 jobs change places"),
     ],
 )

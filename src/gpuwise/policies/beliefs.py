@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from gpuwise.core.commands import Placement
 from gpuwise.core.view import ClusterView
 
+LAST_FEW = 10
+
 
 def speed(view: ClusterView, job: int, placement: Placement) -> float:
     """How fast a job is believed to be on a placement, alone there."""
@@ -39,5 +41,17 @@ def speeds(
 
 
 def time_left_s(view: ClusterView, job: int, at_speed: float) -> float:
-    """Believed time a job still needs at a speed; infinite where it makes no progress, or none is known."""
-    return view.work_left_s(job) / at_speed if at_speed > 0 else math.inf
+    """Believed time a job still needs at a speed; infinite where it makes no progress, or none is known.
+
+    A job that should have ended and goes on is taken to need as long again.
+    """
+    left_s = view.work_left_s(job) or view.jobs.duration_s.item(job)
+    return left_s / at_speed if at_speed > 0 else math.inf
+
+
+def time_between_jobs_s(view: ClusterView) -> float:
+    """Mean time between jobs that come to one GPU, if they go on to come as often as the last few did."""
+    submitted = view.column("submit_s")[-LAST_FEW:]
+    passed_s = view.now_s - float(submitted.min(initial=view.now_s))
+    gpus = int(view.nodes.gpus[: len(view.nodes)].sum())
+    return max(passed_s / max(1, len(submitted)) * gpus, 1.0)

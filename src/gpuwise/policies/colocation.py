@@ -14,6 +14,7 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import speed
 from gpuwise.policies.placement import idle_nodes
 
 MOST_JOBS = 3
@@ -105,20 +106,25 @@ class SharedGpus:
         return self._milli if shape.whole else max(self._milli, shape.milli)
 
     def join(self, job: int, gpu: int) -> bool:
-        """Starts a job beside others, unless the node has too little else for it."""
+        """Starts a job beside others, unless it gets nowhere there or the node has too little else for it."""
+        placement = self.placement(job, gpu)
+        if speed(self._draft.view, job, placement) == 0:
+            return False
         try:
-            self._draft.start(job, self.placement(job, gpu))
+            self._draft.start(job, placement)
         except OverAllocationError:
             return False
         self._add(job, gpu)
         return True
 
     def move(self, job: int, gpu: int) -> bool:
-        """Moves a job to a GPU with others."""
-        held = self._draft.placement(job)
+        """Moves a job to a GPU with others, unless it gets nowhere there or the node has too little else for it."""
+        held, placement = self._draft.placement(job), self.placement(job, gpu)
         assert held is not None, f"job {job} holds no GPUs"
+        if speed(self._draft.view, job, placement) == 0:
+            return False
         try:
-            self._draft.move(job, self.placement(job, gpu))
+            self._draft.move(job, placement)
         except OverAllocationError:
             return False
         self._remove(job, self.at[held.devices()[0]])
@@ -144,10 +150,16 @@ class SharedGpus:
         return device is not None
 
     def _idle(self, job: int) -> tuple[int, int] | None:
-        """The first idle GPU that a job may have."""
-        capacity = self._draft.capacity
-        nodes = idle_nodes(capacity, self._draft.view.shape(job))
-        return (first(nodes), first(capacity.idle[first(nodes)])) if nodes else None
+        """The first idle GPU that a job may have, of a type on which it is not believed to get nowhere."""
+        capacity, view = self._draft.capacity, self._draft.view
+        nodes = idle_nodes(capacity, view.shape(job))
+        while nodes:
+            node = first(nodes)
+            device = (node, first(capacity.idle[node]))
+            if speed(view, job, self._on(job, *device)) != 0:
+                return device
+            nodes &= ~capacity.at_least(view.nodes.type_of[node], 1)
+        return None
 
     def _opened(self, device: tuple[int, int]) -> int:
         """The number of a GPU that nobody was on."""
@@ -179,6 +191,16 @@ class SharedGpus:
             self._milli_left[gpu] = 0
 
 
+def start_alone(draft: Draft, job: int) -> bool:
+    """Starts a job on GPUs of its own, unless it is believed to get nowhere on them."""
+    shape = draft.view.shape(job)
+    found = None if shape.id in draft.closed else draft.find(job)
+    if found is None:
+        draft.closed.add(shape.id)
+        return False
+    return speed(draft.view, job, found) != 0 and draft.start(job, found)
+
+
 def first_fit(gpus: SharedGpus, job: int, load: float, most_load: float) -> list[int]:
     """The GPUs, in order, on which a job's utilization fits beside that of the others, and its memory too."""
     if gpus.least_load() + load > most_load + _ROUNDING:
@@ -188,14 +210,17 @@ def first_fit(gpus: SharedGpus, job: int, load: float, most_load: float) -> list
     return found
 
 
-def no_place(draft: Draft, most_jobs: int) -> Explain:
-    """Reasons under a policy that packs: no GPU is idle, and none in use has enough left."""
+def explained(draft: Draft, code: Explain) -> Explain:
+    """Reasons under a policy that packs: what is in the way of a job that may share, where no GPU is idle."""
 
     def explain(job: int) -> Reason:
-        reason, shape = draft.explain(job), draft.view.shape(job)
-        if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(shape):
+        reason = draft.explain(job)
+        if reason.code is Why.NOT_CHOSEN:
+            return Reason(Why.NO_SPEED)
+        if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(draft.view.shape(job)):
             return reason
-        percent = 100 * utilization(draft.view, job)
-        return Reason(Why.NO_PLACE, {**reason.numbers, "percent": percent, "most": most_jobs})
+        own, capacity = code(job), draft.view.capacity
+        idle = sum(capacity.idle_total[kind] for kind in capacity.types_for(draft.view.shape(job)))
+        return Reason(own.code, {"idle": idle, **reason.numbers, **own.numbers})
 
     return explain

@@ -15,12 +15,11 @@ from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
 from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.beliefs import speed, time_left_s
+from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.cuts import Cut, Where, best_cut, on_piece
 from gpuwise.policies.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
 from gpuwise.policies.mig_moves import bring_back, promote
 
-LAST_FEW = 10
 PAUSES = 2
 """Every cut is reckoned with the one that will undo it."""
 
@@ -59,7 +58,7 @@ class DynamicMig:
         bring_back(turn.gpus)
         for job in turn.draft.waiting():
             if turn.draft.placement(job) is None and not turn.place(job):
-                turn.head = job
+                turn.wait_for_room(job)
                 break
         else:
             turn.spread_out()
@@ -87,7 +86,7 @@ class _Turn:
         self.gpus = Gpus(draft)
         self.head: int | None = None
         self.wake_at: float | None = None
-        """When to look again at a cut that would pay if no more jobs came."""
+        """When to look again: at a cut that would pay if no more jobs came, or at the first in line."""
         self._policy = policy
 
     def place(self, job: int) -> bool:
@@ -144,18 +143,11 @@ class _Turn:
         # Σ speeds after − Σ speeds before − what the pauses cost, spread over the time that the cut lasts
         worth = cut.speed - sum(now) - sum(now) * PAUSES * pause_s / max(lasts_s, 1e-9)
         if len(jobs) == len(gpu.jobs) and worth > 0:  # a cut that the next job to come to this GPU will undo
-            undisturbed_s = self._undisturbed_s()
+            undisturbed_s = time_between_jobs_s(view)
             worth -= sum(now) * PAUSES * pause_s / undisturbed_s
             if worth <= 0:
                 self.wake_at = self.view.now_s + undisturbed_s
         return _Option(worth, places[-1], gpu.where, cut, tuple(gpu.jobs))
-
-    def _undisturbed_s(self) -> float:
-        """Mean time between jobs that come to one GPU, if they come as often as the last few did."""
-        submitted = self.view.column("submit_s")[-LAST_FEW:]
-        passed_s = self.view.now_s - float(submitted.min(initial=self.view.now_s))
-        gpus = int(self.view.nodes.gpus[: len(self.view.nodes)].sum())
-        return max(passed_s / max(1, len(submitted)) * gpus, 1.0)
 
     def _carry_out(self, job: int | None, option: _Option) -> None:
         for resident in option.jobs:
@@ -183,6 +175,14 @@ class _Turn:
             option = self._cut_for(gpu, tuple(gpu.jobs))
             if option is not None and option.worth > 0:
                 self._carry_out(None, option)
+
+    def wait_for_room(self, job: int) -> None:
+        """Nobody passes a job; it is looked at again when somebody should have ended, in case nobody does."""
+        placed = self.view.placed.items()
+        first_s = min(
+            (time_left_s(self.view, each, speed(self.view, each, at)) for each, at in placed), default=math.inf
+        )
+        self.head, self.wake_at = job, self.view.now_s + first_s + 1.0 if first_s < math.inf else None
 
     def explain(self, job: int) -> Reason:
         """Why a job waits."""

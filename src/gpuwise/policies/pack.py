@@ -8,11 +8,11 @@ from itertools import islice
 
 import numpy as np
 
-from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
+from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.colocation import MOST_JOBS, SharedGpus, may_share, require_most_jobs
+from gpuwise.policies.colocation import MOST_JOBS, SharedGpus, explained, may_share, require_most_jobs, start_alone
 from gpuwise.policies.savings import Savings, Waits, drained_s
 
 
@@ -56,7 +56,7 @@ class Pack:
             return draft.seal() if draft.commands else NOTHING
         unknown: set[int] = set()
         self._start(draft, SharedGpus(draft, self.most_jobs), unknown)
-        return draft.seal(reasons=_explain(draft, unknown))
+        return draft.seal(reasons=explained(draft, lambda job: Reason(Why.ALONE if job in unknown else Why.NO_GAIN)))
 
     def _start(self, draft: Draft, gpus: SharedGpus, unknown: set[int]) -> None:
         view = draft.view
@@ -68,7 +68,7 @@ class Pack:
         savings, waits = Savings(view, gpus), None
         for job in line:
             shares = may_share(view.shape(job))
-            if gpus.open(job) if shares else draft.start(job):
+            if gpus.open(job) if shares else start_alone(draft, job):
                 continue
             waits = waits or Waits(draft)  # as it is when all idle GPUs are taken
             if shares and waits.next_s > 0 and self._join(gpus, savings, job, waits.next_s, kept, unknown):
@@ -104,13 +104,3 @@ def _move_apart(draft: Draft, gpus: SharedGpus) -> None:
                 break
         else:
             return
-
-
-def _explain(draft: Draft, unknown: set[int]) -> Explain:
-    def explain(job: int) -> Reason:
-        reason = draft.explain(job)
-        if reason.code is not Why.NO_ROOM or not may_share(draft.view.shape(job)):
-            return reason
-        return Reason(Why.ALONE if job in unknown else Why.NO_GAIN, reason.numbers)
-
-    return explain

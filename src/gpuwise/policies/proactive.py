@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView
 from gpuwise.policies.colocation import (
     MOST_JOBS,
     SharedGpus,
+    explained,
     first_fit,
     may_share,
-    no_place,
     require_most_jobs,
+    start_alone,
     utilization,
 )
 
@@ -53,9 +55,12 @@ class Proactive:
         gpus = SharedGpus(draft, self.most_jobs)
         for job in draft.waiting():
             if not may_share(view.shape(job)):
-                draft.start(job)
+                start_alone(draft, job)
                 continue
             fits = first_fit(gpus, job, utilization(view, job), self.most_load)
             if not any(gpus.join(job, gpu) for gpu in fits):
                 gpus.open(job)
-        return draft.seal(reasons=no_place(draft, self.most_jobs))
+        return draft.seal(reasons=explained(draft, partial(self._needs, view)))
+
+    def _needs(self, view: ClusterView, job: int) -> Reason:
+        return Reason(Why.NO_PLACE, {"percent": 100 * utilization(view, job), "most": self.most_jobs})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
+from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.spec import Sharing
@@ -15,9 +15,11 @@ from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.colocation import (
     MOST_JOBS,
     SharedGpus,
+    explained,
     first_fit,
     may_share,
     require_most_jobs,
+    start_alone,
     utilization,
 )
 
@@ -57,10 +59,11 @@ class Reactive:
         movers = self._movers(view, gpus)
         for job in draft.waiting():
             if not may_share(view.shape(job)):
-                draft.start(job)
+                start_alone(draft, job)
             elif not self._beside(view, gpus, job) and not gpus.open(job) and next(movers, None) is not None:
                 gpus.open(job)
-        return draft.seal(self._next_profile(draft), self._explain(draft))
+        waits = Reason(Why.PROFILE, {"profile_s": self.profile_s})
+        return draft.seal(self._next_profile(draft), explained(draft, lambda job: waits))
 
     def _is_profiled(self, view: ClusterView, job: int) -> bool:
         return self._left_s(view, job) <= _ROUNDING
@@ -101,12 +104,3 @@ class Reactive:
         sharing = [job for job, held in view.placed.items() if held.sharing is Sharing.SHARED]
         left = [self._left_s(view, job) for job in (*sharing, *draft.started())]
         return min((view.now_s + each for each in left if each > _ROUNDING), default=None)
-
-    def _explain(self, draft: Draft) -> Explain:
-        def explain(job: int) -> Reason:
-            reason = draft.explain(job)
-            if reason.code is Why.NO_ROOM and may_share(draft.view.shape(job)):
-                return Reason(Why.PROFILE, {**reason.numbers, "profile_s": self.profile_s})
-            return reason
-
-        return explain

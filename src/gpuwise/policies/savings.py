@@ -8,8 +8,8 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from gpuwise.core.commands import Placement
 from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import speeds
 from gpuwise.policies.colocation import SharedGpus
 
 
@@ -31,7 +31,7 @@ class Savings:
         here = self._gpus.jobs[gpu]
         together = self._speeds([*here, job], gpu)
         before, alone = self._kept(here, gpu), self._kept([job], gpu)
-        if not (all(before) and all(alone) and all(together)):
+        if not _are_known(before, alone, together):
             return None
         if sum(together) <= sum(before):
             return 0.0
@@ -40,9 +40,9 @@ class Savings:
     def of_leaving(self, job: int, gpu: int) -> float:
         """Time saved, as expected, if a job is moved from the others on a GPU to one of its own."""
         rest = [other for other in self._gpus.jobs[gpu] if other != job]
-        together = self._speeds([*rest, job], gpu, slowest=False)
-        apart = [*self._speeds(rest, gpu, slowest=False), *self._speeds([job], gpu, slowest=False)]
-        if not (all(together) and all(apart)):
+        together = self._speeds([*rest, job], gpu, surely=False)
+        apart = [*self._speeds(rest, gpu, surely=False), *self._speeds([job], gpu, surely=False)]
+        if not _are_known(together, apart):
             return 0.0
         return self._lost_s([*rest, job], together, apart) - float(self._view.jobs.migrate_s.item(job))
 
@@ -60,26 +60,16 @@ class Savings:
             known = self._known[key] = self._speeds(jobs, gpu)
         return known
 
-    def _speeds(self, jobs: Sequence[int], gpu: int, slowest: bool = True) -> list[float]:
-        """The speed of each of some jobs if they were together on a GPU; 0 where it is not known."""
+    def _speeds(self, jobs: Sequence[int], gpu: int, surely: bool = True) -> list[float]:
+        """The speed of each of some jobs if they were together on a GPU, at the least or as expected."""
         placements = [self._gpus.placement(job, gpu) for job in jobs]
         others = [[other for other in jobs if other != job] for job in jobs]
-        told = believed(self._view, jobs, placements, others, slowest)
-        table = self._view.jobs
-        return [rate * table.duration_s.item(job) / table.steps.item(job) for job, rate in zip(jobs, told, strict=True)]
+        return speeds(self._view, jobs, placements, others, surely)
 
 
-def believed(
-    view: ClusterView, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]],
-    slowest: bool = True,
-) -> list[float]:  # fmt: skip
-    """Rates that jobs are believed to have, at the least or as expected; 0 where the model fails or makes no sense."""
-    ask = getattr(view.rates, "slowest", view.rates.rates) if slowest else view.rates.rates
-    try:
-        told = [float(rate) for rate in ask(jobs, placements, residents)]
-    except Exception:  # whatever a predictor does, jobs still have to be placed
-        return [0.0] * len(jobs)
-    return [rate if 0 < rate < math.inf else 0.0 for rate in told]
+def _are_known(*told: Sequence[float]) -> bool:
+    """Whether all of some speeds are known, and let jobs get on."""
+    return all(speed > 0 for some in told for speed in some)
 
 
 class Waits:

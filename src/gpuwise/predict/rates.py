@@ -39,8 +39,8 @@ class InterferenceRates:
     beside several runs at 1/(1 + Σ odds) of its speed alone, as in `Interference`. That is a rule and not measured, so
     `slowest` lets each neighbour slow the job by its whole factor: 1/Π(1 + odds), at the lower ends of s.
 
-    Where the predictor fails, or a utilization is not known, `rates` are those of taking equal turns and `slowest` are
-    0: nobody can tell.
+    Where the predictor fails, or a utilization is not known, `rates` are those of `DeclaredRates` and `slowest` are 0:
+    nobody can tell.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class InterferenceRates:
             pairs = self._on(placement)
             longer = (pairs.most if slowest else pairs.expected)(kinds[0], kinds[1:])
         if longer != longer:
-            return 0.0 if slowest else alone / (1 + len(others))
+            return 0.0 if slowest else self._alone.rates((job,), (placement,), (others,))[0]
         return alone / longer
 
     def _on(self, placement: Placement) -> PairOdds:

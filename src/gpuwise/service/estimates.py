@@ -11,7 +11,7 @@ from time import monotonic
 from gpuwise.core.commands import Command, Placement, Resume, Start
 from gpuwise.core.events import Event, JobFinished, JobSubmitted, WokeUp
 from gpuwise.core.request import JobRequest
-from gpuwise.core.state import ClusterState, DeclaredRates
+from gpuwise.core.state import ClusterState
 from gpuwise.engine.engine import Engine
 from gpuwise.live.books import describe
 from gpuwise.live.clock import Clock
@@ -147,7 +147,7 @@ def look_ahead(
     """
     state, course = engine.state, _Course({}, {}, {})
     now_s = state.now_s = max(now_s, state.now_s)
-    executor = VirtualExecutor.going_on(state, DeclaredRates(state.jobs, state.nodes))
+    executor = VirtualExecutor.going_on(state, state.beliefs)
     gives_up = monotonic() + budget_s
     events: list[Event] | None = first or [WokeUp(now_s)]
     while events is not None and monotonic() < gives_up:

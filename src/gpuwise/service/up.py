@@ -27,6 +27,7 @@ from gpuwise.live.local.launch import LaunchSpec
 from gpuwise.live.recovery import MakeEngine
 from gpuwise.policies.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
+from gpuwise.predict.rates import InterferenceRates
 from gpuwise.service.access import Access, digest_of
 from gpuwise.service.estimates import Estimates
 from gpuwise.service.overview import About
@@ -160,7 +161,9 @@ def engine_maker(policy: str, placement: str | None, seed: int, round_s: float |
         chosen, jobs = make_policy(policy), JobTable()
         own = getattr(chosen, "placer", None) if placement is None else None
         placer = own or make_placer(placement or DEFAULT_PLACER, jobs, seed)
-        return Engine(cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s)
+        return Engine(
+            cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=InterferenceRates
+        )
 
     make(ClusterSpec(()))
     return make
