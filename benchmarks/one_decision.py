@@ -10,7 +10,7 @@ import numpy as np
 from gpuwise.core.events import JobSubmitted
 from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.engine.engine import Engine
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 
 

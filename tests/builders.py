@@ -17,7 +17,7 @@ from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.engine.engine import Engine
-from gpuwise.policies.placement import first_fit
+from gpuwise.policies.placing.placement import first_fit
 from gpuwise.service.simulate import simulate
 from gpuwise.sim.result import SimulationResult
 

@@ -23,7 +23,7 @@ from command import COMMAND, Answer, gpuwise, process
 from gpuwise import simulate
 from gpuwise.devices import gpu_types
 from gpuwise.engine.journal import read_journal
-from gpuwise.policies.placers import PLACERS
+from gpuwise.policies.placing.placers import PLACERS
 from gpuwise.policies.registry import policies
 from gpuwise.sim.traces import FORMATS, GENERATORS
 

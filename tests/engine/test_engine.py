@@ -27,7 +27,7 @@ from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.transitions import LifeCycleError
-from gpuwise.policies.placement import first_fit
+from gpuwise.policies.placing.placement import first_fit
 from gpuwise.policies.registry import make_policy
 
 # -- what it checks ----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot
-from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
+from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
 
 FAST = {"gpu_type": "A100", "gpu_memory_bytes": 40 * GIB, "speed": 2.0}
 CLUSTER = ClusterSpec(

@@ -8,7 +8,7 @@ from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.recovery import recover
 from gpuwise.policies.fifo import Fifo
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 
 
 def _make(cluster: ClusterSpec) -> Engine:

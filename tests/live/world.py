@@ -16,7 +16,7 @@ from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
 from gpuwise.live.reports import Report
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.sim.virtual import VirtualExecutor
 

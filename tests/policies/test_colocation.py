@@ -14,7 +14,7 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.simulate import Truth, simulate
 from gpuwise.sim.history import stays

@@ -17,7 +17,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.spec import JobSpec, NodeSpec, Sharing
-from gpuwise.policies.fragmentation import (
+from gpuwise.policies.placing.fragmentation import (
     BLOCK,
     FragmentationDescent,
     TaskClass,
@@ -25,8 +25,8 @@ from gpuwise.policies.fragmentation import (
     first_of_best,
     typical_classes,
 )
-from gpuwise.policies.placement import best_fit
-from gpuwise.policies.random_fit import RandomFit
+from gpuwise.policies.placing.placement import best_fit
+from gpuwise.policies.placing.random_fit import RandomFit
 
 HALF = TaskClass(cpus=0, gpus=1, milli=500, gpu_types=(), popularity=1.0)
 WHOLE = TaskClass(cpus=0, gpus=1, milli=1000, gpu_types=(), popularity=1.0)

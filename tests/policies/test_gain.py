@@ -15,7 +15,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobFinished, JobSubmitted
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import DeclaredRates
-from gpuwise.policies.prices import least_makespan_s
+from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.simulate import Truth
 from gpuwise.sim.conformance import check_policy

@@ -14,8 +14,8 @@ from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import JobSpec, Sharing
 from gpuwise.core.units import GIB
-from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
-from gpuwise.policies.placers import PLACERS, make_placer
+from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
+from gpuwise.policies.placing.placers import PLACERS, make_placer
 
 BY_NAME: dict[str, Placer] = {
     "first": first_fit,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gpuwise.policies import prices
-from gpuwise.policies.prices import added_prices, least_makespan_s, log_prices, shares
+from gpuwise.policies.gpu_types import prices
+from gpuwise.policies.gpu_types.prices import added_prices, least_makespan_s, log_prices, shares
 
 
 def test_two_kinds_that_each_prefer_a_type_are_done_when_the_slower_type_is():

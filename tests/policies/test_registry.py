@@ -17,7 +17,7 @@ from gpuwise.core.protocols import holds
 from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.las import LeastAttainedService
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy, policies
 from gpuwise.policies.shortest import ShortestRemainingTime
 from gpuwise.sim.virtual import VirtualExecutor

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.policies.random_fit import RandomFit
+from gpuwise.policies.placing.random_fit import RandomFit
 from gpuwise.service.reproduce.fragmentation import (
     FOLDER,
     PUBLISHED,

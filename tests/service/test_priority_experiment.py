@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gpuwise.policies.prices import least_makespan_s
+from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.service.reproduce import mlperf, priority
 from gpuwise.service.reproduce.mlperf import BENCHMARKS, EIGHT, NINE, PUBLISHED, seconds
 from gpuwise.service.reproduce.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds

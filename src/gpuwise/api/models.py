@@ -90,7 +90,9 @@ class JobBody(Body):
     steps: float | None = Field(None, gt=0, le=MOST_STEPS, description="Training steps in all.")
     gpu_util_frac: float | None = Field(None, ge=0, le=1, description="Expected use of its GPUs when it is alone.")
     speeds: dict[ShortWord, Annotated[float, Field(ge=0, le=1e6)]] = Field(
-        default_factory=dict, max_length=64, description="Expected speed on GPU types, relative to the one that predicted_s is for."
+        default_factory=dict,
+        max_length=64,
+        description="Expected speed on GPU types, relative to the one that predicted_s is for.",
     )
     priority: int = Field(0, ge=-(10**6), le=10**6, description="Higher comes first, within what the policy allows.")
     deadline_s: float | None = Field(None, ge=0, le=1e11, description="Unix time by which it should have ended.")

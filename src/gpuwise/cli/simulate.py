@@ -148,7 +148,7 @@ def sweep_command(
     output: OutputOption = None,
 ) -> None:
     """Run policies × loads × seeds on all cores; an interrupted sweep goes on where it was."""
-    from gpuwise.policies.placers import DEFAULT_PLACER
+    from gpuwise.policies.placing.placers import DEFAULT_PLACER
     from gpuwise.service.sweep import plan_sweep, seed_of, sweep
 
     chosen = [seed_of(trace)] if seeds is None else _seeds(seeds)
@@ -165,7 +165,7 @@ def sweep_command(
 
 def policies_command(output: OutputOption = None) -> None:
     """List the policies and placements that are installed."""
-    from gpuwise.policies.placers import PLACERS
+    from gpuwise.policies.placing.placers import PLACERS
     from gpuwise.policies.registry import describe
 
     rows = [{"kind": "policy", "name": name, "what": what} for name, what in describe().items()]

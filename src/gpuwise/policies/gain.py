@@ -10,8 +10,8 @@ from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView
-from gpuwise.policies.assignment import Assignment
-from gpuwise.policies.gains import RATES, SIGNALS, log_gain, outlook
+from gpuwise.policies.gpu_types.assignment import Assignment
+from gpuwise.policies.gpu_types.gains import RATES, SIGNALS, log_gain, outlook
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
-from gpuwise.policies.cuts import Cut, Where, best_cut, on_piece
-from gpuwise.policies.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
-from gpuwise.policies.mig_moves import bring_back, promote
+from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece
+from gpuwise.policies.slices.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
+from gpuwise.policies.slices.moves import bring_back, promote
 
 PAUSES = 2
 """Every cut is reckoned with the one that will undo it."""

@@ -17,9 +17,9 @@ from gpuwise.core.protocols import Placer
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
-from gpuwise.policies.cuts import Where, on_piece
-from gpuwise.policies.mig_gpus import Gpus, may_slice, room_numbers, start_whole
-from gpuwise.policies.mig_moves import promote
+from gpuwise.policies.slices.cuts import Where, on_piece
+from gpuwise.policies.slices.mig_gpus import Gpus, may_slice, room_numbers, start_whole
+from gpuwise.policies.slices.moves import promote
 
 AS_FAST = 0.95
 """Of the slices on which a job is at least so near to its best speed, it takes the smallest."""

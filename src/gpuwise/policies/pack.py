@@ -12,8 +12,15 @@ from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.colocation import MOST_JOBS, SharedGpus, explained, may_share, require_most_jobs, start_alone
-from gpuwise.policies.savings import Savings, Waits, drained_s
+from gpuwise.policies.packing.savings import Savings, Waits, drained_s
+from gpuwise.policies.packing.shared_gpus import (
+    MOST_JOBS,
+    SharedGpus,
+    explained,
+    may_share,
+    require_most_jobs,
+    start_alone,
+)
 
 
 @dataclass(frozen=True)

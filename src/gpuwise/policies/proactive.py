@@ -11,7 +11,7 @@ from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView
-from gpuwise.policies.colocation import (
+from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,
     SharedGpus,
     explained,

@@ -12,7 +12,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.spec import Sharing
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.colocation import (
+from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,
     SharedGpus,
     explained,

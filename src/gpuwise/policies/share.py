@@ -16,9 +16,9 @@ from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.cuts import Where
-from gpuwise.policies.mig_gpus import Gpus, alone, holds_cut_or_whole, room_numbers, start_whole, why_unplaced
-from gpuwise.policies.offers import Offer, Offers, Terms
+from gpuwise.policies.packing.offers import Offer, Offers, Terms
+from gpuwise.policies.slices.cuts import Where
+from gpuwise.policies.slices.mig_gpus import Gpus, alone, holds_cut_or_whole, room_numbers, start_whole, why_unplaced
 
 
 @dataclass(frozen=True)

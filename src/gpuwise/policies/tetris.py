@@ -11,7 +11,7 @@ from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.placement import worst_fit
+from gpuwise.policies.placing.placement import worst_fit
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from gpuwise.core.tables import Array
 from gpuwise.devices import gpu_type
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
-from gpuwise.policies.placers import DEFAULT_PLACER, make_placer
+from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
 from gpuwise.sim.memory import Memory

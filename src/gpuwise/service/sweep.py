@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.version import __version__
-from gpuwise.policies.placers import DEFAULT_PLACER, PLACERS
+from gpuwise.policies.placing.placers import DEFAULT_PLACER, PLACERS
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
 from gpuwise.service.simulate import simulate

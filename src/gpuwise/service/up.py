@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -25,7 +26,7 @@ from gpuwise.live.desk import JOBS_PER_USER, Limits
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.local.launch import LaunchSpec
 from gpuwise.live.recovery import MakeEngine
-from gpuwise.policies.placers import DEFAULT_PLACER, make_placer
+from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
 from gpuwise.predict.rates import InterferenceRates
 from gpuwise.service.access import Access, digest_of
@@ -39,6 +40,8 @@ from gpuwise.store.sql import open_store
 log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
 PATIENCE_S = 10.0
+BELIEFS = partial(InterferenceRates, coverage=0.5)
+"""What policies believe of jobs that share a GPU. At 90 % nothing may be beside a model that was never measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +164,7 @@ def engine_maker(policy: str, placement: str | None, seed: int, round_s: float |
         chosen, jobs = make_policy(policy), JobTable()
         own = getattr(chosen, "placer", None) if placement is None else None
         placer = own or make_placer(placement or DEFAULT_PLACER, jobs, seed)
-        return Engine(
-            cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=InterferenceRates
-        )
+        return Engine(cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=BELIEFS)
 
     make(ClusterSpec(()))
     return make

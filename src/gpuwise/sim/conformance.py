@@ -21,7 +21,7 @@ from gpuwise.core.units import GIB
 from gpuwise.core.view import ClusterView
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine, InvalidDecisionError
-from gpuwise.policies.placement import best_fit
+from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.sim.virtual import NodeFault, VirtualExecutor
 

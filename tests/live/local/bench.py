@@ -27,7 +27,7 @@ from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.local.launch import LaunchSpec
 from gpuwise.live.recovery import compacted, to_json
 from gpuwise.live.reports import Report
-from gpuwise.policies.placement import first_fit
+from gpuwise.policies.placing.placement import first_fit
 
 SECRET = b"of the bench"
 SOON_S = 20.0

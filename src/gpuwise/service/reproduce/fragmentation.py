@@ -23,9 +23,9 @@ from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import NodeSpec
 from gpuwise.core.tables import Array
 from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
-from gpuwise.policies.fragmentation import FragmentationDescent, typical_classes
-from gpuwise.policies.least_left import least_left
-from gpuwise.policies.random_fit import RandomFit
+from gpuwise.policies.placing.fragmentation import FragmentationDescent, typical_classes
+from gpuwise.policies.placing.least_left import least_left
+from gpuwise.policies.placing.random_fit import RandomFit
 from gpuwise.service.reproduce.rows import Row
 from gpuwise.sim.traces import NodeRow, read_nodes
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuwise.core.spec import JobSpec
-from gpuwise.policies.prices import least_makespan_s
+from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.service.reproduce import mlperf
 from gpuwise.service.reproduce.mlperf import BENCHMARKS, EIGHT, MIXES, PUBLISHED, seconds
 from gpuwise.service.reproduce.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds

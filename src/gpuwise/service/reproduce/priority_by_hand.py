@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpuwise.core.tables import Array
-from gpuwise.policies.prices import least_makespan_s
+from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.service.reproduce.mlperf import BENCHMARKS, Benchmark
 
 Order = Callable[[Benchmark], float]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.protocols import Placer
-from gpuwise.policies.fragmentation import FragmentationDescent, typical_classes
-from gpuwise.policies.least_left import least_left
-from gpuwise.policies.placement import best_fit, consolidated, first_fit, spread, worst_fit
-from gpuwise.policies.random_fit import RandomFit
+from gpuwise.policies.placing.fragmentation import FragmentationDescent, typical_classes
+from gpuwise.policies.placing.least_left import least_left
+from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
+from gpuwise.policies.placing.random_fit import RandomFit
 
 DEFAULT_PLACER = "best-fit"
 

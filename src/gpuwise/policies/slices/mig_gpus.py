@@ -18,8 +18,8 @@ from gpuwise.core.view import ClusterView, Draft
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed
-from gpuwise.policies.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
-from gpuwise.policies.placement import Hosts, on_one_node
+from gpuwise.policies.placing.placement import Hosts, on_one_node
+from gpuwise.policies.slices.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
 
 MIG_ONLY = frozenset((Sharing.MIG,))
 

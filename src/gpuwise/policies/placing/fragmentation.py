@@ -38,7 +38,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.candidates import Candidates, candidates, on_node, over_nodes, takes_fraction
+from gpuwise.policies.placing.candidates import Candidates, candidates, on_node, over_nodes, takes_fraction
 
 BLOCK = 2000
 """Nodes that are scored at a time: arrays that outgrow the cache take several times as long."""

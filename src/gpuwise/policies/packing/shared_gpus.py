@@ -15,7 +15,7 @@ from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed
-from gpuwise.policies.placement import idle_nodes
+from gpuwise.policies.placing.placement import idle_nodes
 
 MOST_JOBS = 3
 """At most so many jobs on a GPU (Yeung et al., HotCloud'20)."""

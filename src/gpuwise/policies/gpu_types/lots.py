@@ -13,7 +13,7 @@ from gpuwise.core.jobs import Shape
 from gpuwise.core.queue import Entry
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
-from gpuwise.policies.gains import Outlook, outlook
+from gpuwise.policies.gpu_types.gains import Outlook, outlook
 
 MOST_KINDS = 48
 """Kinds of jobs that are told apart among those that ask for the same; a queue of more is read at so many places."""

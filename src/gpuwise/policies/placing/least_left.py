@@ -9,7 +9,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.candidates import Candidates, candidates, on_node, over_nodes
+from gpuwise.policies.placing.candidates import Candidates, candidates, on_node, over_nodes
 
 
 def least_left(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:

@@ -16,8 +16,8 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, speeds, time_left_s
-from gpuwise.policies.cuts import Cut, Where, assign, best_cut, on_piece
-from gpuwise.policies.mig_gpus import Gpus, may_slice
+from gpuwise.policies.slices.cuts import Cut, Where, assign, best_cut, on_piece
+from gpuwise.policies.slices.mig_gpus import Gpus, may_slice
 
 LOOK_AT = 32
 """Open devices that are looked at for each job and kind of sharing, those with the least left first."""

@@ -9,8 +9,8 @@ from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.cuts import Where, assign, on_piece
-from gpuwise.policies.mig_gpus import Gpus, alone, may_slice
+from gpuwise.policies.slices.cuts import Where, assign, on_piece
+from gpuwise.policies.slices.mig_gpus import Gpus, alone, may_slice
 
 WORTH_MOVING = 0.05
 """A job is moved if that saves at least this part of the time it still needs."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speeds
-from gpuwise.policies.colocation import SharedGpus
+from gpuwise.policies.packing.shared_gpus import SharedGpus
 
 
 class Savings:

@@ -12,7 +12,7 @@ from gpuwise.core.jobs import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.placement import best_fit, lowest, share, sharing_of
+from gpuwise.policies.placing.placement import best_fit, lowest, share, sharing_of
 
 
 class Candidates(NamedTuple):

@@ -15,10 +15,10 @@ from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.gains import RATES, oldest_and_newest, outlook, speeds
-from gpuwise.policies.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
-from gpuwise.policies.prices import added_prices, log_prices, shares
-from gpuwise.policies.reserved import Reserved, reserve, without
+from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
+from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
+from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
+from gpuwise.policies.gpu_types.reserved import Reserved, reserve, without
 
 MOST_DEAR = math.log(2)
 """A GPU that is twice as fast is always worth taking."""

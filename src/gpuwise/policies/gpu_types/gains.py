@@ -16,7 +16,7 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
 from gpuwise.devices import gpu_type
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.placement import sharing_of
+from gpuwise.policies.placing.placement import sharing_of
 
 RATES, UTILIZATION = SIGNALS = ("rates", "utilization")
 """What tells how fast a job is on a GPU type: measured or predicted speeds, or its GPU utilization alone."""

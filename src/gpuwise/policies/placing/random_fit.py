@@ -7,7 +7,7 @@ import numpy as np
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import Shape
-from gpuwise.policies.candidates import candidates, on_node, over_nodes
+from gpuwise.policies.placing.candidates import candidates, on_node, over_nodes
 
 
 class RandomFit:

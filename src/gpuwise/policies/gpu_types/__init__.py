@@ -1,0 +1,1 @@
+"""What policies that choose between GPU types share."""

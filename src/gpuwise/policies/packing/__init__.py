@@ -1,0 +1,1 @@
+"""What policies that put several jobs on a GPU share."""

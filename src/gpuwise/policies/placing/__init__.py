@@ -1,0 +1,1 @@
+"""Where a job goes: the placements, by name."""

@@ -1,0 +1,1 @@
+"""What policies that cut GPUs into MIG slices share."""
