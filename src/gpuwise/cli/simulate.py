@@ -166,11 +166,25 @@ def sweep_command(
 def policies_command(output: OutputOption = None) -> None:
     """List the policies and placements that are installed."""
     from gpuwise.policies.placing.placers import PLACERS
-    from gpuwise.policies.registry import describe
+    from gpuwise.policies.registry import describe, parameters
 
-    rows = [{"kind": "policy", "name": name, "what": what} for name, what in describe().items()]
-    rows += [{"kind": "placement", "name": name, "what": what} for name, (what, _) in PLACERS.items()]
+    rows = [
+        {"kind": "policy", "name": name, "what": what, "parameters": _shown(parameters(name))}
+        for name, what in describe().items()
+    ]
+    rows += [{"kind": "placement", "name": name, "what": what, "parameters": ""} for name, (what, _) in PLACERS.items()]
     show(rows, output)
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    """Parameters as they are written after a policy's name."""
+    return " ".join(f"{name}={_word(value)}" for name, value in parameters.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(f"{each:g}" for each in value) if isinstance(value, tuple) else str(value)
 
 
 def _names(text: str) -> list[str]:

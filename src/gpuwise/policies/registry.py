@@ -73,6 +73,12 @@ def describe() -> dict[str, str]:
     return {name: (factory.__doc__ or "").strip().partition("\n")[0] for name, factory in policies().items()}
 
 
+def parameters(name: str) -> dict[str, Any]:
+    """The parameters of a policy with their defaults; those of other packages' policies are not looked at."""
+    factory = policies()[name]
+    return {each.name: each.default for each in fields(factory)} if is_dataclass(factory) else {}
+
+
 class _Lazy:
     """A policy of another package, imported when it is first asked for."""
 
