@@ -143,5 +143,8 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     JobHeld, JobReleased, JobRevised, NodeAdded, NodeLost, NodeRestored, DeviceLost, DeviceRestored, WokeUp,
 )  # fmt: skip
 
+PROFILE_S = 60.0
+"""When a job has been alone on its GPUs for so long, what it uses of them is known (`JobRevised`)."""
+
 CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(EVENT_TYPES) - {JobStarted, JobProgressed}
 """The events after which another job may be able to start."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
@@ -174,6 +174,10 @@ class Controller:
         """The answer to a resize: nothing, or why it was refused."""
         if (refusal := self._refused.pop(uid, None)) is not None:
             raise refusal
+
+    def observe(self, gpu_util_frac: Mapping[str, float]) -> Future[None]:
+        """Jobs were seen to use so much of their GPUs, each while it was alone on them."""
+        return self._inbox.put(lambda now_s: (self._desk.observed(now_s, gpu_util_frac), _nothing))
 
     def set_queue(self, queue: QueueRecord) -> Future[None]:
         """Gives a queue limits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any, Generic, TypeVar
@@ -335,6 +335,14 @@ class Desk:
                 self.books.change(uid, duration_source="observed")
                 events.append(JobRevised(now_s, self._row(uid), duration_s=duration_s))
         return events
+
+    def observed(self, now_s: float, gpu_util_frac: Mapping[str, float]) -> list[Event]:
+        """Utilizations that were seen."""
+        return [
+            JobRevised(now_s, self._row(uid), gpu_util_frac=frac)
+            for uid, frac in gpu_util_frac.items()
+            if uid in self.admission
+        ]
 
     def admit(self, now_s: float) -> list[Event]:
         """Who enters the line and who leaves it, after all that has happened."""

@@ -25,6 +25,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.desk import JOBS_PER_USER, Limits
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.local.launch import LaunchSpec
+from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
@@ -91,6 +92,7 @@ class House:
             self.service = self._service(make_engine)
             parts.callback(self.service.close)
             self.token = self._owner_token(self.service.access)
+            self.profiler = self._closing(parts, Profiler(self._look, self.controller.observe))
             self.upkeep = self._closing(parts, Upkeep(self.store, self.folder.jobs, settings.keep_days))
             self._parts = parts.pop_all()
         self.controller.start()
@@ -139,6 +141,11 @@ class House:
     def _read_devices(self) -> Mapping[Where, Reading]:
         running = self.controller.ask(lambda desk: self.executor.processes()).result(PATIENCE_S)
         return self.machine.read(running)
+
+    def _look(self) -> tuple[float, Alone, Mapping[Where, Reading]]:
+        """Who is alone on which devices, and what these do."""
+        jobs = self.controller.ask(lambda desk: alone(desk.engine.state)).result(PATIENCE_S)
+        return self.clock.now_s(), jobs, self._read_devices() if jobs else {}
 
     def _owner_token(self, access: Access) -> str:
         """The owner's token: the one in the state folder if it is still good, else a new one."""

@@ -23,6 +23,7 @@ from gpuwise.core.commands import (
     Suspend,
 )
 from gpuwise.core.events import (
+    PROFILE_S,
     Event,
     JobFailed,
     JobFinished,
@@ -43,8 +44,6 @@ from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
-PROFILE_S = 60.0
-"""How long a job has to be alone on its GPUs until its utilization is known (Yeung et al., HotCloud'20)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+"""What jobs are seen to use: the utilization of a GPU while one job is alone on it, told when it is news."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuwise.core.events import PROFILE_S
+from gpuwise.core.jobs import Status
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import ClusterState
+from gpuwise.devices.machine import Reading, Where
+
+log = logging.getLogger("gpuwise.profile")
+EVERY_S = 5.0
+NEWS_FRAC = 0.1
+"""A utilization is told when it differs by this much of a GPU from what is believed, or when nothing is."""
+
+Alone = Mapping[str, tuple[Sequence[Where], float]]
+"""Jobs that are alone on their devices: which these are, and what is believed of their utilization (NaN: nothing)."""
+
+
+def alone(state: ClusterState) -> dict[str, tuple[Sequence[Where], float]]:
+    """The running jobs that nobody shares a device with."""
+    found: dict[str, tuple[Sequence[Where], float]] = {}
+    for job, placement in state.placed.items():
+        if placement.sharing is Sharing.MIG or state.residents.neighbours(job, placement) or not placement.gpus:
+            continue
+        if state.status(job) is Status.RUNNING:
+            found[state.jobs.ids[job]] = (placement.devices(), state.jobs.gpu_util_frac.item(job))
+    return found
+
+
+@dataclass(slots=True)
+class _Seen:
+    devices: Sequence[Where]
+    since_s: float
+    readings: list[float] = field(default_factory=list)
+
+
+class Profiles:
+    """Readings of jobs that are alone, from when they were first seen to be."""
+
+    def __init__(self, profile_s: float = PROFILE_S) -> None:
+        self._profile_s = profile_s
+        self._of: dict[str, _Seen] = {}
+
+    def note(self, now_s: float, jobs: Alone, readings: Mapping[Where, Reading]) -> dict[str, float]:
+        """Takes readings in; the utilization of jobs that have been alone for long enough, where it is news."""
+        self._of = {uid: seen for uid, seen in self._of.items() if uid in jobs and jobs[uid][0] == seen.devices}
+        news = {}
+        for uid, (devices, believed) in jobs.items():
+            used = [readings[where].util_frac for where in devices if where in readings]
+            now = sum(used) / len(used) if used else math.nan
+            if math.isnan(now):
+                continue
+            seen = self._of.setdefault(uid, _Seen(devices, now_s))
+            seen.readings.append(min(max(now, 0.0), 1.0))
+            if now_s - seen.since_s >= self._profile_s:
+                found = sum(seen.readings) / len(seen.readings)
+                self._of[uid] = _Seen(devices, now_s)
+                if not abs(found - believed) <= NEWS_FRAC:
+                    news[uid] = found
+        return news
+
+
+class Profiler:
+    """A thread that looks at the devices every few seconds."""
+
+    def __init__(
+        self,
+        look: Callable[[], tuple[float, Alone, Mapping[Where, Reading]]],
+        tell: Callable[[Mapping[str, float]], object],
+        every_s: float = EVERY_S,
+        profile_s: float = PROFILE_S,
+    ) -> None:
+        self._look = look
+        self._tell = tell
+        self._every_s = every_s
+        self._profiles = Profiles(profile_s)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuwise-profiler", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ending.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every_s):
+            try:
+                if news := self._profiles.note(*self._look()):
+                    self._tell(news)
+            except Exception as error:  # a look that fails is made again; jobs do not depend on it
+                log.warning("could not look at what jobs use: %s", error)
