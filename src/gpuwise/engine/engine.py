@@ -147,6 +147,8 @@ class Engine:
         self._last = decision
         self.wake_at = decision.wake_at
         commands = decision.commands
+        if len(commands) > 1:
+            self._check_once(commands)
         if commands:
             self._carry_out(commands)
         if self._round_s is not None and (self.state.waiting or commands):
@@ -159,15 +161,26 @@ class Engine:
             kind = type(command)
             try:
                 self._check(kind, command)
-                if (
-                    isinstance(command, Repartition) and not by
-                ):  # how a machine is found to be cut needs no catalogue's leave
+                if kind is Repartition and not by:  # how a machine is found to be cut needs no catalogue's leave
                     self._check_cut(command)
                 HANDLERS[kind](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:
                 who = by or f"policy {self.policy.name!r}"
                 raise InvalidDecisionError(f"{who} decided {command}: {error}") from error
             record(command)
+
+    def _check_once(self, commands: Sequence[Command]) -> None:
+        """A decision has one command for a job: what a second one finds would depend on how the first came out."""
+        told: set[int] = set()
+        for command in commands:
+            moves = command.moves if isinstance(command, Rearrange) else ((getattr(command, "job", None), None),)
+            jobs = {job for job, _ in moves if job is not None}
+            if told & jobs:
+                twice = self.state.jobs.ids[min(told & jobs)]
+                raise InvalidDecisionError(
+                    f"policy {self.policy.name!r} decided {command}: it has another command for job {twice!r}"
+                )
+            told |= jobs
 
     def _check(self, kind: type[Command], command: Any) -> None:
         """Start is for jobs that never ran or must begin again, resume for the suspended, the rest for the placed."""
@@ -194,7 +207,7 @@ class Engine:
         if not (0 <= node < len(nodes) and 0 <= device < nodes.gpus.item(node)):
             raise InvalidDecisionError(f"there is no device {device} on node {node}")
 
-    def _check_cut(self, command: Repartition) -> None:
+    def _check_cut(self, command: Any) -> None:
         nodes = self.state.nodes
         try:
             check_cut(nodes.types[nodes.type_of[command.node]], command.slices)
