@@ -79,7 +79,7 @@ class WakesInThePast(Base):
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (GivesTwice, "not all idle|not PENDING"),
+        (GivesTwice, "another command for job"),
         (NeverStarts, "waiting for ever"),
         (TossesACoin, "two different decisions"),
         (WritesOnTheView, "changed the state"),
