@@ -240,9 +240,12 @@ def test_an_unknown_name_is_answered_with_those_there_are() -> None:
     ("licence", "allowed"),
     [("MIT (LICENSE copied)", True), ("Apache-2.0", True), ("no LICENSE file on that branch", False), ("", False)],
 )
-def test_only_permissive_data_may_be_shipped(tmp_path: Path, licence: str, allowed: bool) -> None:
+def test_only_permissive_data_may_be_shipped(
+    tmp_path: Path, licence: str, allowed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "SOURCE.md").write_text(f"# d\n\nRepository: a/b @ 1\n\nLicence: {licence}\n")
     source = registry.source_of(tmp_path, "d")
     assert source.repository == "a/b @ 1"
     assert registry.is_permissive(source) is allowed
+    assert ("names none" in caplog.text) is not bool(licence)

@@ -133,6 +133,21 @@ def test_without_forgets_jobs() -> None:
         model.predict({"job": ["job2"], "batch": [8.0]})
 
 
+def test_a_model_left_out_is_in_no_interval_that_it_is_judged_by() -> None:
+    jobs = several_jobs()  # the largest batch on one GPU is between those on two, which have memory for more
+    rows = {name: column[jobs["batch"] <= 32.0 * jobs["gpus"]] for name, column in jobs.items()}
+    rows["model"] = rows["job"]
+    told, asked = recipe.by_model(rows, "batch")
+    for job in np.unique(rows["job"]):
+        out, others = rows["job"][asked] == job, rows["job"] != job
+        keep = recipe.split(rows, "batch").keep & ~others
+        fresh = HistoryTime().fit(rows_where(rows, others), rows["time_s"][others])
+        fresh.partial_fit(rows_where(rows, keep), rows["time_s"][keep])
+        alone = fresh.estimate(rows_where(rows, rows["job"] == job))
+        place = np.searchsorted(np.flatnonzero(~others), asked[out])
+        assert told.high[out] == pytest.approx(alone.high[place], rel=1e-9)
+
+
 def test_more_than_twice_the_largest_size_is_outside_of_what_is_known() -> None:
     rows = several_jobs()
     model = HistoryTime().fit(rows, rows["time_s"])

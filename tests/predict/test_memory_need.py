@@ -111,6 +111,20 @@ def test_a_job_that_is_mostly_workspace_has_a_wider_interval_and_a_larger_margin
     assert np.all(wide.value / fitted._need(heavy) > plain.value / fitted._need(X))
 
 
+def test_a_pool_is_off_by_as_much_whatever_is_in_it() -> None:
+    X, y = world()  # noqa: N806
+    held = {**X, "framework": np.full(len(y), "tensorflow")}
+    fitted = MemoryNeed().fit(held, y)
+    found = fitted.estimate({**held, "winograd_bytes": 50 * X["winograd_bytes"]})
+    assert found.high / found.value == pytest.approx(found.high[0] / found.value[0])
+
+
+def test_one_architecture_alone_is_refused_by_its_name() -> None:
+    X, y = world(1)  # noqa: N806
+    with pytest.raises(PredictionError, match="net-0 alone"):
+        MemoryNeed().fit(X, y)
+
+
 def test_contexts_of_gpus_are_found() -> None:
     found = MemoryNeed().fit(*world()).contexts_["pytorch"]
     assert found["V100"] - found["K80"] == pytest.approx(0.8 * GIB, rel=0.1)

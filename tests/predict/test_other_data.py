@@ -165,6 +165,14 @@ def test_the_shipped_predictors_are_asked_as_they_are(name: str, tmp_path: Path)
         assert math.isfinite(each.scores.mape)
 
 
+def test_the_shipped_predictors_of_memory_and_utilization_are_asked_as_they_are(tmp_path: Path) -> None:
+    head = "model,batch_size,sm_util_pct,mem_bw_util_pct,memory_mb"
+    written(tmp_path / "miso" / "utilization_summary_a100.csv", head, "dummy,8,20,5,3000", "gnn,16,30,5,3000")
+    found = [each.scores for each in fitting.evaluate_in_use(["memory", "utilization"], tmp_path)]
+    assert [each.rows for each in found] == [2, 2]
+    assert all(math.isfinite(each.mape) for each in found)
+
+
 def test_asking_a_shipped_predictor_leaves_it_as_it_was(tmp_path: Path) -> None:
     before = registry.load("endtoend").predictor.to_document()
     list(fitting.evaluate_in_use(["endtoend"], with_zeus(tmp_path, "a40")))

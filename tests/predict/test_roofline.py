@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpuwise.graph import cache
+from gpuwise.graph.libraries import library
+from gpuwise.graph.models import Ask
+from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
+from gpuwise.predict import graphs, registry
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
 from gpuwise.predict.data import timm_bench, torchvision_bench
 from gpuwise.predict.graphs import summaries, with_work
+from gpuwise.predict.graphs.make import traced
 from gpuwise.predict.operator_sum import OperatorSum
 from gpuwise.predict.roofline import RooflineTime
 from gpuwise.predict.terms import NAMES, beliefs, host_counts, terms
+from gpuwise.predict.work import work
 
 
 def made_steps(rows: int = 160, seed: int = 0) -> tuple[dict[str, Any], Any]:
@@ -60,8 +67,8 @@ def test_a_step_of_many_small_operators_waits_for_the_host() -> None:
     small = rows_where(table, np.arange(1))
     small |= {"forward_conv1x1_flops": [1e6], "backward_conv1x1_flops": [2e6], "forward_norm_bytes": [1e4]}
     small |= {"backward_norm_bytes": [1e4], "forward_conv1x1_ops": [1000.0]}
-    assert model.host_share(small)[0] > 0.9
-    assert model.host_share(rows_where(table, np.arange(1)))[0] < 0.1
+    assert model.busy_share(small)[0] < 0.2
+    assert model.busy_share(rows_where(table, np.arange(1)))[0] > 0.9
 
 
 def test_a_gpu_that_was_never_measured_gets_a_wider_interval() -> None:
@@ -72,6 +79,22 @@ def test_a_gpu_that_was_never_measured_gets_a_wider_interval() -> None:
     assert known.in_domain[0]
     assert not new.in_domain[0]
     assert new.high[0] / new.low[0] > known.high[0] / known.low[0]
+
+
+def test_on_a_gpu_never_measured_a_network_is_no_surer_than_on_one_that_was() -> None:
+    row = summaries("torchvision")["resnet152", 224, 12]
+    asked = {name: [value] * 2 for name, value in row.items()} | {"gpu": ["RTX2080Ti", "V100"]}
+    model: Any = registry.load("step_time").predictor
+    found = model.roofline_.estimate(asked | {"precision": ["fp32"] * 2})
+    known, new = found.high / found.low
+    assert found.in_domain.tolist() == [True, False]
+    assert new >= known
+
+
+def test_steps_of_one_family_are_too_few() -> None:
+    table, time = made_steps(4)
+    with pytest.raises(PredictionError, match="one family alone, f0"):
+        RooflineTime().fit(table | {"family": ["f0"] * 4}, time)
 
 
 def test_a_faster_gpu_is_faster() -> None:
@@ -121,13 +144,52 @@ def test_recurrent_layers_are_not_counted_by_their_steps() -> None:
 def test_summaries_are_what_a_trace_gives() -> None:
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from gpuwise.predict.graphs.make import traced
-    from gpuwise.predict.work import work
-
     key = ("resnet18", 224, 12)
     kept, fresh = summaries("torchvision")[key], work(traced("torchvision", key))
     for name, value in kept.items():
         assert fresh.get(name, 0.0) == pytest.approx(value, rel=1e-4), name
+
+
+def test_a_network_without_a_summary_is_traced_once_for_all_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked: list[Ask] = []
+    usual = cache.graph_of
+
+    def counted(ask: Ask) -> Graph:
+        asked.append(ask)
+        return usual(ask)
+
+    monkeypatch.setattr(cache, "graph_of", counted)
+    rows = []
+    for _ in range(2):  # two commands know nothing of each other
+        graphs._traced.cache_clear()
+        rows.append(graphs.summary("torchvision", ("squeezenet1_1", 64, 3)))
+    assert [(ask.model, ask.image, ask.batch) for ask in asked] == [("torchvision:squeezenet1_1", 64, 3)]
+    assert rows[0] == rows[1]
+    assert rows[0]
+
+
+def test_timm_has_its_usual_attention_again_after_a_network_was_traced_as_it_was_measured() -> None:
+    try:
+        layers = library("timm").layers
+    except GraphError as error:
+        pytest.skip(str(error))
+    seen = []
+
+    def trace(ask: Ask) -> Graph:
+        seen.append((layers.use_fused_attn(), cache.digest(ask)))
+        raise GraphError("enough")
+
+    with pytest.raises(GraphError, match="enough"):
+        traced("timm", ("vit_tiny_patch16_224", 224, 1), trace)
+    usual = cache.digest(Ask("timm:vit_tiny_patch16_224", 1, Precision.FP16, Optimizer.MOMENTUM, image=224))
+    assert not seen[0][0]
+    assert seen[0][1] != usual, "both may be kept"
+    assert layers.use_fused_attn()
 
 
 def test_measured_steps_are_read_with_their_work(data_dir: Path) -> None:

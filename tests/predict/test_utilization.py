@@ -157,6 +157,12 @@ def test_percent_that_cannot_be_are_refused(wrong: float) -> None:
         GpuUtilization().fit(X, np.where(np.arange(len(y)) == 0, wrong, y))
 
 
+def test_one_architecture_alone_is_refused_by_its_name() -> None:
+    X, y = world(1)  # noqa: N806
+    with pytest.raises(PredictionError, match="net-0 alone"):
+        GpuUtilization().fit(X, y)
+
+
 def test_busy_time_lies_on_the_line_through_two_traces() -> None:
     row = work_row(step_of(2), step_of(4), 8, "V100")
     assert row["flops"] == 8e12 + 10.0 + 100.0

@@ -29,6 +29,16 @@ def small(batch):
     return layers, torch.zeros(batch, 3, 64, 64)
 """
 
+SEPARABLE = """
+import torch
+
+def net(batch):
+    blocks = [torch.nn.Conv2d(3, 192, 1)]
+    for _ in range(12):  # depthwise kernels are far slower than their FLOPs and bytes say
+        blocks += [torch.nn.Conv2d(192, 192, 3, padding=1, groups=192), torch.nn.BatchNorm2d(192), torch.nn.ReLU6()]
+    return torch.nn.Sequential(*blocks, torch.nn.AdaptiveAvgPool2d(1)), torch.zeros(batch, 3, 56, 56)
+"""
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -120,6 +130,14 @@ def test_several_gpus_take_longer_a_step_and_are_used_less(model: str) -> None:
     # Eight cost eight times as much an hour, and share the samples.
     ratio = eight.step_time_s.value / one.step_time_s.value
     assert eight.usd_per_epoch.value == pytest.approx(one.usd_per_epoch.value * ratio)
+
+
+def test_a_larger_batch_does_not_keep_a_gpu_less_busy(cache: Path) -> None:
+    path = cache / "separable.py"
+    path.write_text(SEPARABLE)
+    rows = [predict(f"{path}:net", batch=batch, gpus=["RTX3090"], precision="fp16")[0] for batch in (4, 16, 64)]
+    found = [row.gpu_util_pct.value for row in rows]
+    assert found == sorted(found)
 
 
 def test_what_was_measured_is_carried_over(model: str) -> None:

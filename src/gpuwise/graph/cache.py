@@ -16,6 +16,8 @@ from pathlib import Path
 from gpuwise.graph.models import Ask, graph_of, is_onnx, parts_of
 from gpuwise.graph.ops import VERSION, Graph, GraphError
 
+FUSED = "TIMM_FUSED_ATTN"
+"""Whether timm's networks have PyTorch's fused attention; timm reads it, too."""
 _PACKAGES = {"torchvision": ("torchvision", "torch"), "timm": ("timm", "torch"), "hf": ("transformers", "torch")}
 
 
@@ -51,6 +53,7 @@ def digest(ask: Ask) -> str:
         "ask": asdict(ask),
         "packages": {package: _version(package) for package in packages},
         "code": _code(ask.model, source, name),
+        "fused": os.environ.get(FUSED, "") if source == "timm" else "",
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:32]
 

@@ -71,7 +71,7 @@ class HistoryTime(Predictor):
         """Learns each job's surfaces, and from all of them how well which form extrapolates."""
         self.jobs_: dict[str, JobHistory] = {}
         self._add(X, y)
-        self.intervals_ = self._calibrated(AXES)
+        self.intervals_ = self._calibrated()
         return self
 
     def partial_fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
@@ -81,12 +81,11 @@ class HistoryTime(Predictor):
         self._add(X, y)
         return self
 
-    def without(self, jobs: Collection[str], calibrate: Collection[str] = AXES) -> Self:
-        """A copy that has never seen these jobs, its intervals calibrated anew (for these axes)."""
+    def without(self, jobs: Collection[str], calibrate: bool = True) -> Self:
+        """A copy that has never seen these jobs, its intervals calibrated anew unless that is not asked for."""
         made = type(self)(self.borrow)
         made.jobs_ = {name: each for name, each in self.jobs_.items() if name not in jobs}
-        kept = {name: each for name, each in self.intervals_.items() if name.partition("/")[0] not in calibrate}
-        made.intervals_ = {**kept, **made._calibrated(calibrate)}
+        made.intervals_ = made._calibrated() if calibrate else dict(self.intervals_)
         return made
 
     def _add(self, X: Columns, y: ArrayLike) -> None:  # noqa: N803
@@ -161,9 +160,8 @@ class HistoryTime(Predictor):
     def _shift(self, job: str, rows: Floats, cut: float, weights: Floats) -> Floats:
         """What to expect from the surprise of other jobs of the cluster that came from the same number of GPUs.
 
-        That at about these GPUs and nodes. It counts as far as the others
-        could have foretold each other: the slope of a regression of each one's surprise on the mean of the rest, from 0
-        to 1.
+        That at about these GPUs and nodes, and as far as the others could have foretold each other: the slope of a
+        regression of each one's surprise on the mean of the rest, from 0 to 1.
         """
         others = {}
         for name, each in self.jobs_.items():
@@ -191,10 +189,10 @@ class HistoryTime(Predictor):
         votes = min(float(len(errors)), OWN_ROWS)
         return float((votes * np.mean(errors) + OTHER_ROWS * common) / (votes + OTHER_ROWS))
 
-    def _calibrated(self, axes: Collection[str]) -> dict[str, Conformal]:
+    def _calibrated(self) -> dict[str, Conformal]:
         """The interval along each axis that has back tests, and for each number of GPUs that several jobs came from."""
         made = {}
-        for axis in axes:
+        for axis in AXES:
             groups: dict[str, list[Floats]] = {}
             for name, surprise in self._surprises(axis):
                 groups.setdefault(name, []).append(surprise)

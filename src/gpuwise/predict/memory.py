@@ -88,6 +88,8 @@ class MemoryNeed(Predictor):
             raise PredictionError("memory is learned from rows with more than 0 bytes; there are none or others")
         rows = {name: np.asarray(X[name]) for name in (*NUMBERS, *NAMES, "architecture")}
         rows["trainable_bytes"] = trained_bytes(X)
+        if len(set(rows["architecture"].tolist())) < 2:
+            raise PredictionError(f"memory of {rows['architecture'][0]} alone says nothing of other networks")
         of_kind = np.array(kinds(rows))
         ways = {each: self._best_way(rows, measured, each) for each in sorted(set(rows["framework"].tolist()))}
         need, scale = self._left_out(rows, measured, ways)
@@ -173,9 +175,12 @@ class MemoryNeed(Predictor):
         return np.sort(np.concatenate(list(self.residuals_.values())))
 
     def _scale(self, X: Columns) -> Floats:  # noqa: N803
-        """How far off a row may be, in log space: most where most of it is workspace, which cuDNN chooses."""
+        """How far off a row may be, in log space: most where most of it is workspace, which cuDNN chooses.
+
+        A pool is off by its doublings, whatever is in it.
+        """
         parts = self._weighted(X)
-        return np.asarray(SURE + (parts["winograd"] + parts["fft"]) / self._need(X))
+        return np.where(pooled(X), 1.0, SURE + (parts["winograd"] + parts["fft"]) / self._need(X))
 
     def _margin(self, kind: str, quantile: float) -> float:
         """How far above the middle estimate the value is given, in log space, for a scale of 1."""

@@ -57,11 +57,6 @@ class OperatorSum:
         each, _, total = self._parts(parts, counts, machine)
         return np.asarray(each / np.exp(total)[:, None])
 
-    def host_share(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
-        """How much of each step waits for the host: 0 where the GPU is never idle for it."""
-        _, host, total = self._parts(parts, counts, machine)
-        return np.asarray((host.sum(axis=1) / np.exp(total)) ** SHARPNESS)
-
     def host_doubt(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
         """How much longer each step takes, in log space, on a host e times as slow: 0 where only the GPU counts."""
         on_gpu, on_host, total = self._parts(parts, counts, machine)

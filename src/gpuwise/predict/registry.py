@@ -130,6 +130,8 @@ def source_of(data: Path, name: str) -> Source:
         tell(f"where data set {name} comes from: there is no {path}. Do not ship what is fitted to it")
         return Source(name, "", "")
     said = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
+    if not said.get("Licence"):
+        tell(f"the licence of data set {name}: {path} names none. Do not ship what is fitted to it")
     return Source(name, said.get("Repository", ""), said.get("Licence", ""))
 
 

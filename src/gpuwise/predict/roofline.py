@@ -62,9 +62,11 @@ class RooflineTime(Predictor):
 
     def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
         """Learns efficiencies, the residual, and how wrong both are for families and for GPUs that were left out."""
-        rows, times = _Rows.of(X), np.log(np.asarray(y, dtype=np.float64))
+        rows, times, family = _Rows.of(X), np.log(np.asarray(y, dtype=np.float64)), np.asarray(strings(X, "family"))
+        if len(set(family)) < 2:
+            raise PredictionError(f"steps of one family alone, {family[0]}, say nothing of other networks")
         self._learn(rows, times)
-        self.conformal_ = self._calibrated(rows, times, np.asarray(strings(X, "family")))
+        self.conformal_ = self._calibrated(rows, times, family)
         self.domain_ = Domain.of({"flops": rows.flops, "bytes": rows.bytes}, ("flops", "bytes"))
         return self
 
@@ -75,13 +77,15 @@ class RooflineTime(Predictor):
         value = np.exp(self._log_times(rows))
         measured = self.measured_on(X)
         inside = measured & self.domain_.holds({"flops": rows.flops, "bytes": rows.bytes})
-        keys = [regime if seen else UNSEEN for regime, seen in zip(rows.regime, measured, strict=True)]
+        parts: list[tuple[str, Bools, ArrayLike]] = [
+            (regime, which, 1.0) for regime, which in rows.regimes() if regime in self.conformal_
+        ]
+        if not measured.all():  # a network on a GPU that is new is at least as unsure as on one that was measured
+            parts.append((UNSEEN, ~measured, self._doubt(rows.take(~measured))))
         out = Estimates(value, value.copy(), value.copy(), inside)
-        for key in set(keys):
-            which = np.asarray(keys) == key
-            doubt = self._doubt(rows.take(which)) if key == UNSEEN else 1.0
+        for key, which, doubt in parts:
             part = self.conformal_[key].around(value[which], coverage, inside[which], doubt)
-            out.low[which], out.high[which] = part.low, part.high
+            out.low[which], out.high[which] = np.fmin(out.low[which], part.low), np.fmax(out.high[which], part.high)
         return out
 
     def measured_on(self, X: Columns) -> Bools:  # noqa: N803
@@ -90,15 +94,10 @@ class RooflineTime(Predictor):
         known = [gpu in self.gpus_.get(regime, ()) for gpu, regime in zip(rows.gpu, rows.regime, strict=True)]
         return np.asarray(known, dtype=np.bool_)
 
-    def host_share(self, X: Columns) -> Floats:  # noqa: N803
-        """How much of each step the GPU waits for the host: 0 where it never does."""
+    def busy_share(self, X: Columns) -> Floats:  # noqa: N803
+        """The share of each step in which the GPU is at work and does not wait for the host."""
         self._check_fitted()
-        rows = _Rows.of(X)
-        share = np.zeros(len(rows.gpu))
-        for regime, which in rows.regimes():
-            model, machine = self._model(regime), self._machines(rows.take(which), regime)
-            share[which] = model.host_share(rows.parts[which], rows.counts[which], machine)
-        return share
+        return np.asarray(self._shares(_Rows.of(X)).sum(axis=1))
 
     def gpu_seconds(self, X: Columns) -> Floats:  # noqa: N803
         """Seconds that each row's operators keep the GPU busy, without what the host and the residual add."""
@@ -202,12 +201,16 @@ class RooflineTime(Predictor):
 
     def _table(self, rows: _Rows) -> Floats:
         """What the forest sees: each term's share in the time, at peak rates too, and the network's traits."""
+        peak = rows.parts / rows.parts.sum(axis=1, keepdims=True)
+        return np.column_stack([self._shares(rows), peak, rows.traits, rows.layout == "nhwc"])
+
+    def _shares(self, rows: _Rows) -> Floats:
+        """Each term's share in the time of each step."""
         shares = np.zeros_like(rows.parts)
         for regime, which in rows.regimes():
             part = rows.take(which)
             shares[which] = self._model(regime).shares(part.parts, part.counts, self._machines(part, regime))
-        peak = rows.parts / rows.parts.sum(axis=1, keepdims=True)
-        return np.column_stack([shares, peak, rows.traits, rows.layout == "nhwc"])
+        return shares
 
     def _model(self, regime: str) -> OperatorSum:
         """The sum of a regime, or of the nearest one that was measured."""

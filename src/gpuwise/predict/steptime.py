@@ -66,10 +66,10 @@ class StepTime(Predictor):
         pairs = zip(self._nearby(X), inside, strict=True)
         return [NEARBY if near else FAMILY if known else ROOFLINE for near, known in pairs]
 
-    def host_share(self, X: Columns) -> Floats:  # noqa: N803
-        """How much of each step the GPU waits for the host."""
+    def gpu_seconds(self, X: Columns) -> Floats:  # noqa: N803
+        """How long each step keeps the GPU busy, from the graph."""
         self._check_fitted()
-        return self.roofline_.host_share(X)
+        return np.asarray(self.roofline_.predict(X) * self.roofline_.busy_share(X))
 
     def operator_times(self, graph: Graph, gpu: str, layout: str = "nchw") -> Floats:
         """Seconds of each operator of a graph: its part of the step by its own work, scaled to the step's estimate."""

@@ -23,7 +23,6 @@ NAMES = (
     "rest", "update", "kernels", "tiles", "grouped tiles", "depthwise windows", "uneven", "other windows",
 )  # fmt: skip
 _EXTRA = ("tiles", "grouped tiles", "depthwise windows", "uneven", "other windows")
-HOST_NAMES = ("forward heavy", "forward light", "backward heavy", "backward light")
 
 
 def terms(X: Columns) -> Floats:  # noqa: N803

@@ -79,10 +79,12 @@ class GpuUtilization(Predictor):
         measured = np.asarray(y, dtype=np.float64)
         if len(measured) < 3 or np.any(measured <= 0.0) or np.any(measured > 100.0):
             raise PredictionError("utilization is learned from three or more rows above 0 and at most 100 percent")
+        groups = strings(X, "architecture")
+        if len(set(groups)) < 2:
+            raise PredictionError(f"utilization of {groups[0]} alone says nothing of other networks")
         self.host_s_ = _host_s(X)
         self.middle_ = _middle(_numbers(X, self.host_s_))
         table, goal = self._table(X), _logit(measured)
-        groups = strings(X, "architecture")
         made = [_cross_validated(each, table, goal, groups, self.parts) for each in CANDIDATES]
         best = _best([_squares(measured, _percent(each), groups) for each in made])
         self.chosen_ = CANDIDATES[best]

@@ -1,7 +1,7 @@
 """Summaries of the networks that step times were measured of, so that fitting needs neither PyTorch nor timm.
 
 Each is the row of `gpuwise.predict.work.work`. They are ours: ``python -m gpuwise.predict.graphs.make`` traces the
-networks and writes the files again. Networks that are not among them are traced when they are asked for.
+networks and writes the files again. Networks that are not among them are traced when they are asked for first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def with_work(table: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Bo
     keys = [(str(m), int(i), int(b)) for m, i, b in zip(table["model"], table["image"], table["batch"], strict=True)]
     new = {key for key in keys if key not in _known(source) and list(key) not in _document(source)["left_out"]}
     if new:
-        log.warning("tracing %d networks of %s that no summary is shipped of: a second or two each", len(new), source)
+        log.warning(
+            "%d networks of %s have no shipped summary: each is traced once, in a second or two", len(new), source
+        )
     rows = [summary(source, key) for key in keys]
     found = np.asarray([row is not None for row in rows], dtype=np.bool_)
     if lost := sorted({key[0] for key, row in zip(keys, rows, strict=True) if row is None}):
@@ -75,10 +77,11 @@ def _document(source: str) -> Any:
 def _traced(source: str, key: Key) -> Mapping[str, float] | None:
     if list(key) in _document(source)["left_out"]:
         return None
+    from gpuwise.graph.cache import cached_graph
     from gpuwise.predict.graphs.make import traced
     from gpuwise.predict.work import work
 
     try:
-        return work(traced(source, key))
+        return work(traced(source, key, cached_graph))
     except GraphError:
         return None

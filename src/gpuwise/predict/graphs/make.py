@@ -6,9 +6,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from gpuwise.graph.cache import FUSED
+from gpuwise.graph.libraries import library
 from gpuwise.graph.models import Ask, graph_of
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 from gpuwise.predict.data import timm_bench, torchvision_bench
@@ -22,20 +25,33 @@ def keys(data: Path, source: str) -> list[Key]:
     named = zip(table["model"], table["image"], table["batch"], strict=True)
     found = {(str(model), int(image), int(batch)) for model, image, batch in named}
     if source == "torchvision":
-        from gpuwise.graph.libraries import library
-
         models = library("torchvision").models
         plain = models.list_models(module=models)
         found |= {(name, torchvision_bench.IMAGE, torchvision_bench.BATCH) for name in plain}
     return sorted(found)
 
 
-def traced(source: str, key: Key) -> Graph:
+def traced(source: str, key: Key, trace: Callable[[Ask], Graph] = graph_of) -> Graph:
     """The graph as it was measured: FP32 in torchvision's case, mixed precision in timm's."""
-    os.environ["TIMM_FUSED_ATTN"] = "0"  # the measurements are older than PyTorch's fused attention
     model, image, batch = key
     precision = Precision.FP32 if source == "torchvision" else Precision.FP16
-    return graph_of(Ask(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
+    with _attention_not_fused() if source == "timm" else nullcontext():
+        return trace(Ask(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
+
+
+@contextmanager
+def _attention_not_fused() -> Iterator[None]:
+    """Timm as it was when it was measured, before PyTorch's fused attention; afterwards as before."""
+    layers, given = library("timm").layers, os.environ.get(FUSED)
+    usual = layers.use_fused_attn()
+    os.environ[FUSED] = "0"
+    layers.set_fused_attn(False)
+    try:
+        yield
+    finally:
+        layers.set_fused_attn(usual)
+        os.environ.pop(FUSED)
+        os.environ |= {} if given is None else {FUSED: given}
 
 
 def document(source: str, rows: Iterable[tuple[Key, dict[str, float]]], left_out: Iterable[Key]) -> str:

@@ -98,11 +98,11 @@ def by_model(rows: Table, axis: str, depths: tuple[int, ...] = (1,)) -> tuple[Es
     asked: list[NDArray[np.int64]] = []
     for model in np.unique(rows["model"]):
         mine = rows["model"] == model
-        others = whole.without(set(rows["job"][mine]), (axis,))
+        others = whole.without(set(rows["job"][mine]))
         for depth in depths:
             cut = split(rows, axis, depth, mine)
             if cut.out.any():
-                known = others.without((), ())
+                known = others.without((), calibrate=False)
                 known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
                 parts.append(known.estimate(rows_where(rows, cut.out)))
                 asked.append(np.flatnonzero(cut.out))
@@ -196,7 +196,7 @@ def _asked(tables: list[Table], axis: str, predictor: HistoryTime) -> Holdout:
 
     def ask(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
         cut = split(rows, axis)
-        known = predictor.without((), ())
+        known = predictor.without((), calibrate=False)
         known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
         return known.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
 
