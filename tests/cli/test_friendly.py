@@ -18,6 +18,7 @@ CASES = {
     "policy": (f"simulate ok.csv {ON} -p fifo,srft", "unknown policy 'srft'", "did you mean srtf"),
     "policy's parameter": (f"simulate ok.csv {ON} -p srtf?repak=true", "repak", "repack"),
     "GPU type": ("simulate ok.csv -c 1x4:V10", "unknown GPU type 'V10'", "V100"),
+    "GPU type like no other": ("simulate ok.csv -c 1x4:Foo", "unknown GPU type 'Foo'", "see gpuwise gpus"),
     "GPU type of a list": ("gpus V100 A10O", "unknown GPU type 'A10O'", "A100"),
     "cluster": ("simulate ok.csv -c 4V100", "'4V100'", "NODESxGPUS:TYPE", "8x8:V100"),
     "placement": (f"simulate ok.csv {ON} --placement bestfit", "unknown placement 'bestfit'", "best-fit"),

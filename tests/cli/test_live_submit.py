@@ -119,6 +119,8 @@ def test_options_count_more_than_the_file(words: str, submit: Submit) -> None:
 
 
 WRONG = {
+    "GPUs below 0": (["--gpus", "-1", "true"], "--gpus is '-1'; it must be a number such as 2"),
+    "no run time": (["--duration", "0s", "true"], "--duration is '0s'; it must be a time such as 90"),
     "value": (["--gpus", "many", "true"], "--gpus is 'many'; it must be a number such as 2"),
     "range": (["--retries", "500", "true"], "--retries is 500; it must be 0 to 100"),
     "field of another name": (["--grace", "2h", "true"], "--grace is 7200.0; it must be 0 to 3600 s"),

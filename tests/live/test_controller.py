@@ -12,10 +12,12 @@ from gpuwise.core.commands import Resume, Start, Stop, Suspend
 from gpuwise.core.events import DeviceLost, DeviceRestored, JobFailed
 from gpuwise.core.records import Batch, QueueRecord, Store, StoreError
 from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import Sharing
 from gpuwise.live import controller as controller_module
 from gpuwise.live.admission import AdmissionError
 from gpuwise.live.desk import LimitError, Limits, NotPossibleError
 from gpuwise.live.reports import AttemptEnded, Progress
+from gpuwise.live.retries import judge
 
 
 def test_jobs_run_one_after_the_other_and_their_records_say_so(store: Store) -> None:
@@ -256,6 +258,18 @@ def test_after_out_of_memory_a_job_asks_for_more(store: Store) -> None:
     assert record.gpu_memory_bytes == 6e9
 
 
+def test_a_job_that_was_given_a_part_of_a_device_has_not_had_all_of_it(store: Store) -> None:
+    bench = Bench(store)
+    (uid,) = bench.submit(request(10.0))
+    record, third = store.job(uid), on((0, 0), sharing=Sharing.SHARED, milli=333)
+    ended = AttemptEnded(uid, 1, 1.0, third, 0.0, "out of memory", exit_code=137, peak_memory_bytes=3e9)
+    verdict = judge(record, "", ended, 9e9)
+    assert verdict.retry
+    assert verdict.gpu_memory_bytes == pytest.approx(1.5 * 0.333 * 9e9)
+    alone = judge(record, "", replace(ended, placement=on((0, 0))), 9e9)
+    assert (alone.retry, "all" in alone.cause) == (False, True)
+
+
 def test_a_device_that_vanishes_is_not_used_until_it_is_back(store: Store) -> None:
     bench = Bench(store, "1x2:V100")
     uids = bench.submit(request(10.0), request(10.0))
@@ -289,6 +303,8 @@ def test_what_can_never_run_is_refused_with_the_reason(store: Store) -> None:
     bench = Bench(store, "1x4:V100")
     with pytest.raises(NotPossibleError, match="asks for 5 GPUs, and there are 4 × V100"):
         bench.submit(request(gpus=5))
+    with pytest.raises(NotPossibleError, match="asks for 1 GPU, held as mig only, and there are 4 × V100"):
+        bench.submit(request(sharing=frozenset((Sharing.MIG,))))
     with pytest.raises(NotPossibleError, match="no job '9'"):
         bench.submit(request(after=("9",)))
 

@@ -271,6 +271,28 @@ def test_nobody_is_placed_where_it_is_believed_to_get_nowhere(policy):
     assert engine.reason(0).code is Why.NO_SPEED
 
 
+@pytest.mark.parametrize("policy", ["proactive", "reactive", "pack", "share", "mig", "mig-static"])
+def test_a_gang_starts_on_the_type_where_it_gets_on_and_not_on_the_first(policy):
+    gang = job("gang", 10.0, 2, speeds=(("T4", 0.0), ("V100", 1.0)))
+    result = simulate([gang], cluster(node("n0", 2, "T4"), node("n1", 2)), policy)
+    assert [placement.nodes for _, _, _, placement in stays(result.engine.journal)] == [(1,)]
+
+
+@pytest.mark.parametrize("policy", ["proactive", "reactive", "pack", "share", "mig", "mig-static", "even", "gain"])
+def test_a_job_that_gets_nowhere_is_told_so_and_not_that_cpus_are_short(policy):
+    engine = Engine(cluster(node("n0", 1, cpus=8)), make_policy(policy), placer=best_fit)
+    engine.state.jobs.declare([job("a", cpus=1, speeds=(("V100", 0.0),))])
+    engine.step(0.0, [JobSubmitted(0.0, 0)])
+    assert engine.reason(0).code is Why.NO_SPEED
+
+
+def test_reactive_leaves_a_gang_that_may_be_shared_where_it_is():
+    gang = job("gang", 500.0, 2, gpu_util_frac=0.2, sharing=frozenset((Sharing.SHARED,)))
+    jobs = [gang, small("a", 0.2, 500.0), small("b", 0.2, 500.0, at=1.0)]
+    result = simulate(jobs, cluster(node("n0", 3)), "reactive")
+    assert starts(result)["b"] == 500
+
+
 def test_who_waits_under_pack_is_told_that_sharing_does_not_pay():
     assert waiting_engine("pack", [small("a"), small("b")], slowed(0.3)).reason(1).code is Why.NO_GAIN
 

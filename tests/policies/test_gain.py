@@ -138,6 +138,12 @@ def test_even_gives_each_type_half_of_the_jobs_whatever_they_gain():
     assert [on[f"j{number}"] for number in range(8)] == ["P100", "V100"] * 4
 
 
+def test_even_lets_nobody_wait_for_one_that_needs_another_type():
+    on_v100 = (("P100", 0.0), ("V100", 1.0))
+    jobs = [job("a", 100.0, speeds=on_v100), job("b", 100.0, speeds=on_v100), job("c", 100.0)]
+    assert started(run(jobs, "1x1:P100+1x1:V100", "even")) == {"a": 0, "b": 100, "c": 0}
+
+
 def test_even_starts_jobs_in_order():
     result = run([gains(f"j{number}", 2.0) for number in range(9)], BOTH, "even")
     starts = [started(result)[f"j{number}"] for number in range(9)]

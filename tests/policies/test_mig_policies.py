@@ -5,15 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from builders import cluster, engine_with, finished, job, node, run, started
-from gpuwise.core.commands import Migrate, Repartition, Resume, Start, Suspend
+from builders import cluster, engine_with, finished, job, node, on, run, started
+from gpuwise.core.commands import Migrate, MigSlice, Repartition, Resume, Start, Suspend, Why
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, NodeLost, WokeUp
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.devices import check_cut
 from gpuwise.engine.drive import StalledError
 from gpuwise.policies.registry import make_policy
+from gpuwise.policies.slices.mig_gpus import Gpus
+from gpuwise.policies.slices.moves import bring_back
 from gpuwise.service.simulate import Truth, simulate
 from gpuwise.sim.virtual import NodeFault
 
@@ -118,6 +121,61 @@ def test_a_job_that_would_stand_still_everywhere_is_not_started_and_says_why():
         simulate([small("a", speeds=(*NOWHERE, ("A100", 0.0)))], "1x1:A100", "mig")
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("policy", ["mig", "share"])
+def test_a_job_that_would_stand_still_everywhere_holds_nobody_up(policy, gpus):
+    stuck = job("stuck", 100.0, gpus, speeds=(*NOWHERE, ("A100", 0.0)))
+    engine = engine_with([stuck, job("next", 100.0, 2)], cluster("1x2:A100"), policy=make_policy(policy))
+    assert list(engine.state.placed) == [1]
+    assert engine.reason(0).code is Why.NO_SPEED
+
+
+@pytest.mark.parametrize("policy", ["mig", "mig-static", "share"])
+def test_a_job_that_may_share_but_not_be_alone_runs_where_gpus_have_no_slices(policy):
+    jobs = [job(name, 100.0, sharing=frozenset((Sharing.SHARED, Sharing.MIG))) for name in "ab"]
+    assert finished(run(jobs, "1x2:V100", policy)) == {"a": 100, "b": 100}
+
+
+def test_those_who_come_back_take_no_more_cpus_than_there_are():
+    spec = cluster(node("n0", 2, "A100", cpus=4), node("n1", 1, "A100", cpus=4))
+    engine = engine_with([job("a", 100.0, cpus=3), job("b", 100.0, cpus=3)], spec)
+    engine.policy.script.append(lambda draft: [draft.start(0, on((0, 0))), draft.start(1, on((1, 0)))])
+    engine.step(0.0, [WokeUp(0.0)])
+    engine.policy.script.append(lambda draft: [draft.suspend(0), draft.suspend(1)])
+    engine.step(1.0, [JobStarted(1.0, 0), JobStarted(1.0, 1), WokeUp(1.0)])
+    engine.step(2.0, [JobSuspended(2.0, 0, 1.0), JobSuspended(2.0, 1, 1.0), NodeLost(2.0, 1, ())])
+    gpus = Gpus(engine.view.draft())
+    bring_back(gpus)
+    assert gpus.draft.started() == [0]
+
+
+def test_nobody_is_suspended_for_a_job_whose_cpus_are_not_there():
+    jobs = [small("a", cpus=3), small("b", cpus=3, at=100.0)]
+    result = simulate(jobs, cluster(node("n0", 1, "A100", cpus=4)), "mig", truth=CUT_S)
+    assert finished(result) == {"a": 1000, "b": 2000}
+    assert not commands(result, Suspend)
+
+
+def test_a_job_that_never_ends_is_looked_at_once_when_it_should_have():
+    jobs = [small("endless", 100.0, speeds=NO_GAIN), small("b", speeds=NO_GAIN)]
+    engine = engine_with(jobs, cluster("1x1:A100"), policy=make_policy("mig"))
+    engine.step(0.0, [JobStarted(0.0, 0)])
+    assert engine.wake_at == 101
+    engine.step(101.0, [WokeUp(101.0)])
+    assert engine.wake_at is None
+
+
+@pytest.mark.parametrize("kind", ["A100", "cpu-core"])
+@pytest.mark.parametrize("policy", ["mig", "mig-static", "share"])
+def test_slices_that_only_the_machine_knows_are_used_too(policy, kind):
+    engine = engine_with([], cluster(f"1x1:{kind}"), policy=make_policy(policy))
+    engine.order(0.0, [Repartition(0, 0, (MigSlice("1g.5gb+me", 2, 143, 4.75 * GIB),))])
+    engine.state.jobs.declare([job("a", 100.0, sharing=ONLY_MIG), job("b", 100.0, sharing=ONLY_MIG)])
+    engine.step(1.0, [JobSubmitted(1.0, 0), JobSubmitted(1.0, 1)])
+    assert 0 in engine.state.placed
+    assert kind == "A100" or str(engine.reason(1))
+
+
 def test_slices_too_small_for_a_job_are_not_for_it():
     jobs = [small(name, gpu_memory_bytes=25 * GIB) for name in "ab"]
     result = simulate(jobs, "1x1:A100", "mig")
@@ -186,6 +244,12 @@ def test_a_job_that_may_only_be_on_a_slice_gets_one(policy):
 def test_a_job_that_may_only_be_on_a_slice_is_refused_where_there_are_none(policy, spec):
     with pytest.raises(GpuwiseError, match="does not hold even when it is empty"):
         simulate([small("a", sharing=ONLY_MIG)], spec, policy)
+
+
+@pytest.mark.parametrize("policy", ["mig", "mig-static", "share"])
+def test_a_job_that_may_only_be_on_a_slice_is_refused_where_no_node_has_its_cpus(policy):
+    with pytest.raises(GpuwiseError, match="8 CPUs"):
+        simulate([job("a", 100.0, sharing=ONLY_MIG, cpus=8)], cluster(node("n0", 1, "A100", cpus=4)), policy)
 
 
 def test_a_job_that_may_only_be_on_a_slice_runs_on_all_of_the_gpu_where_nothing_is_foreseen():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import capacity_of, cluster, job, node, on, run, shapes_of
+from builders import HALVES, capacity_of, cluster, job, mig, node, on, run, shapes_of
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import UnknownNameError
@@ -278,3 +278,13 @@ def test_an_unknown_placement_is_named_with_the_nearest():
 def test_every_placement_holds_gpus_the_way_a_job_allows(placement: str, spec: JobSpec):
     result = run([spec], "1x2:V100", placement=placement)
     assert result.metrics.finished == 1
+
+
+@pytest.mark.parametrize("placement", ["fgd", "random", "least-left", "best-fit"])
+def test_every_placement_puts_a_job_for_slices_on_a_slice_and_never_on_a_whole_gpu(placement: str):
+    table = JobTable()
+    table.declare([job("a", gpu_frac=0.4, sharing=frozenset((Sharing.MIG,)))])
+    shape, capacity, placer = table.shape_of(0), capacity_of(cluster("1x2:A100")), make_placer(placement, table)
+    assert placer(capacity, shape, 1) is None
+    capacity.repartition(0, 1, HALVES)
+    assert placer(capacity, shape, 1) == mig(0, 1, HALVES[0].start)

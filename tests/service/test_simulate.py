@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 
 from builders import cluster, finished, job, node, run, started
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.spec import Sharing
 from gpuwise.service.simulate import simulate
 from gpuwise.sim.traces import read_trace, write_trace
 
@@ -147,6 +148,19 @@ def test_a_job_larger_than_the_cluster_is_refused_by_name() -> None:
     with pytest.raises(GpuwiseError, match=r"'wide' asks for 9 GPUs.*2x4:V100.*2 such jobs") as caught:
         simulate(jobs, CLUSTER)
     assert "oversized='drop'" in str(caught.value)
+
+
+def test_what_a_job_asks_for_is_told_with_its_memory() -> None:
+    with pytest.raises(GpuwiseError, match=r"'a' asks for 1 GPU with 90 GiB each.*\(1 such job in all\)"):
+        simulate([job("a", gpu_memory_bytes=90 * 2**30)], CLUSTER)
+
+
+def test_a_job_that_only_the_policy_has_no_room_for_is_told_so() -> None:
+    with pytest.raises(GpuwiseError, match=r"empty under policy 'mig-static' .*; use another policy, or leave"):
+        simulate([job("pair", gpus=2)], "1x2:A100", "mig-static")
+    assert finished(run([job("pair", 10, gpus=2)], "1x2:A100", "fifo")) == {"pair": 10.0}
+    with pytest.raises(GpuwiseError, match=r"1 GPU, held as mig only, .* under policy 'fifo' .*; use a policy that"):
+        simulate([job("slice", sharing=frozenset((Sharing.MIG,)))], "1x2:A100", "fifo")
 
 
 def test_jobs_larger_than_the_cluster_can_be_left_out() -> None:

@@ -46,6 +46,12 @@ def test_a_job_that_is_not_left_alone_for_a_minute_shows_nothing_of_itself():
     assert [(each.at_s, each.job) for each in revised(late)] == [(60.0, 0)]
 
 
+def test_neighbours_slow_each_other_by_what_they_truly_use_and_not_by_what_is_believed():
+    jobs = [job(name, 100.0, gpu_util_frac=0.2) for name in "ab"]
+    result = simulate(jobs, "1x1:V100", Timetable({0.0: beside}), truth=Truth(gpu_util_frac={"a": 0.9, "b": 0.6}))
+    assert result.metrics.makespan_s == pytest.approx(150.0)
+
+
 def test_a_truth_that_leaves_a_job_out_is_an_error():
     with pytest.raises(GpuwiseError, match="utilization of job 'a'"):
         simulate([job("a")], "1x1:V100", "fifo", truth=Truth(gpu_util_frac={}))

@@ -50,6 +50,12 @@ def test_a_slice_has_its_speed_or_else_its_part_of_the_gpu(speeds: Any, end_s: f
     assert finished(result) == {"a": pytest.approx(end_s)}
 
 
+@pytest.mark.parametrize("name", ["A100/9g", "A100/3g.20gb", "V100/1g"])
+def test_a_slice_that_the_gpu_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(GpuwiseError, match=r"unknown MIG slice of|V100 has no MIG"):
+        simulate([job("a", speeds=((name, 0.5),))], "1x1:A100", "mig")
+
+
 def test_a_gpu_that_is_being_cut_lets_nobody_begin() -> None:
     def cut_and_start(draft: Any) -> None:
         draft.repartition(Repartition(0, 0, HALVES))
@@ -128,6 +134,24 @@ def test_a_job_that_no_gpu_holds_fails_for_good() -> None:
     result = side_by_side({"a": 8}, {"a": 17})
     assert result.engine.state.status(0) is Status.FAILED
     assert stays(result) == [("a", "n0", 0, 30)]
+
+
+TWO_SIZES = cluster(node("n0", 2, "V100", gpu_memory_bytes=16 * GIB), node("n1", 1, "A100", gpu_memory_bytes=40 * GIB))
+
+
+@pytest.mark.parametrize("more", [{"gpu_types": ("V100",)}, {"gpus": 2}])
+def test_a_job_that_none_of_the_gpus_it_may_have_holds_fails_for_good(more: Any) -> None:
+    result = simulate([job("a", 100, **more)], TWO_SIZES, "fifo", truth=Truth(gpu_memory_bytes={"a": 20 * GIB}))
+    assert result.engine.state.status(0) is Status.FAILED
+
+
+def test_an_estimate_grows_no_further_than_the_gpus_that_a_job_may_have() -> None:
+    asked = job("a", 100, gpu_types=("V100",), gpu_frac=0.5, gpu_memory_bytes=12 * GIB)
+    other = job("b", 100, gpu_types=("V100",), gpu_frac=0.5, gpu_memory_bytes=2 * GIB)
+    truth = Truth(gpu_memory_bytes={"a": 15 * GIB, "b": 2 * GIB})
+    spec = cluster(node("n0", 1, "V100", gpu_memory_bytes=16 * GIB), node("n1", 1, "A100", gpu_memory_bytes=40 * GIB))
+    result = simulate([other, asked], spec, "fifo", truth=truth)
+    assert finished(result) == {"b": 100, "a": 200}
 
 
 def test_a_neighbour_that_goes_does_not_save_a_doomed_job() -> None:

@@ -34,7 +34,7 @@ ClusterOption = Annotated[
 ]
 PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="Policies, joined by commas; see gpuwise policies.")]
 PlacementOption = Annotated[
-    str | None, typer.Option(help="best-fit, first-fit, worst-fit, consolidated, spread, fgd or random.")
+    str | None, typer.Option(help="best-fit, first-fit, worst-fit, consolidated, least-left, spread, fgd or random.")
 ]
 OutputOption = Annotated[
     Output | None, typer.Option("-o", "--output", help="table, wide, json or csv; a pipe gets csv.")

@@ -33,7 +33,9 @@ def convert_command(
     print(loaded.summary())
 
 
-def formats_command(output: Annotated[Output | None, typer.Option("-o", "--output")] = None) -> None:
+def formats_command(
+    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+) -> None:
     """List the trace formats and generators."""
     from gpuwise.sim.traces import FORMATS, GENERATORS
 

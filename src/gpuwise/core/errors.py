@@ -11,19 +11,21 @@ class GpuwiseError(Exception):
 
 
 class UnknownNameError(GpuwiseError):
-    """A name that is not in a catalogue or registry, with the nearest valid ones."""
+    """A name that is not in a catalogue or registry, with the nearest valid ones, or the command that lists all."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], listed_by: str = "") -> None:
         self.kind = kind
         self.name = name
         known = tuple(known)
         self.nearest = nearest_names(name, known)
-        self._known = known
-        listed = ", ".join(self.nearest)
-        super().__init__(f"unknown {kind} {name!r}; did you mean {listed}?" if listed else f"unknown {kind} {name!r}")
+        self._given = kind, name, known, listed_by
+        hint = f"; see {listed_by}" if listed_by else ""
+        if self.nearest:
+            hint = f"; did you mean {', '.join(self.nearest)}?"
+        super().__init__(f"unknown {kind} {name!r}{hint}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, tuple[str, ...]]]:
-        return type(self), (self.kind, self.name, self._known)
+    def __reduce__(self) -> tuple[type, tuple[str, str, tuple[str, ...], str]]:
+        return type(self), self._given
 
 
 def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 GROWTH = 1.5
 """An estimate that was too low grows by this at least; three times is 3.4 times the first."""
 HEADROOM = 1.1
@@ -9,5 +11,5 @@ HEADROOM = 1.1
 
 
 def corrected_bytes(had: float, measured: float, most: float) -> float:
-    """The next estimate for a job that ran out with ``had`` a GPU, at most what a GPU has."""
-    return min(max(had * GROWTH, measured * HEADROOM), most)
+    """The next estimate for a job that ran out with ``had`` a GPU, in whole bytes, at most what a GPU has."""
+    return min(float(math.ceil(max(had * GROWTH, measured * HEADROOM))), most)

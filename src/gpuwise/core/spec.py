@@ -28,6 +28,12 @@ class Sharing(enum.IntEnum):
 ANY_SHARING: frozenset[Sharing] = frozenset(Sharing)
 
 
+def only_held_as(sharing: frozenset[Sharing]) -> str:
+    """For messages: how a job that may not have a GPU alone may hold one, such as ``, held as mig only``."""
+    ways = " or ".join(each.name.lower().replace("_", "-") for each in sorted(sharing))
+    return "" if Sharing.EXCLUSIVE in sharing else f", held as {ways} only"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A training job as its user declares it, with what is forecast of it."""

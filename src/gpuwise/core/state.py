@@ -108,14 +108,21 @@ class DeclaredRates:
 
     A job's own ``speeds`` come before the speed of the GPU type. A gang of other than the declared size runs at a speed
     proportional to its GPUs. In a time slice a job has its share of the time. Jobs that share a device at the same time
-    slow each other down when their utilizations add up to more than one GPU. Durations may be given apart from the
-    table: what is true need not be what is declared.
+    slow each other down when their utilizations add up to more than one GPU. Durations and utilizations may be given
+    apart from the table: what is true need not be what is declared.
     """
 
-    def __init__(self, jobs: JobTable, nodes: NodeTable, durations_s: Array | None = None) -> None:
+    def __init__(
+        self,
+        jobs: JobTable,
+        nodes: NodeTable,
+        durations_s: Array | None = None,
+        gpu_util_frac: Sequence[float] | None = None,
+    ) -> None:
         self._jobs = jobs
         self._nodes = nodes
         self._durations_s = durations_s
+        self._gpu_util_frac = gpu_util_frac
 
     def rates(
         self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
@@ -162,5 +169,6 @@ class DeclaredRates:
         return slice_name(self._nodes.types[self._nodes.type_of[placement.grants[0].node]], placement.milli)
 
     def _utilization(self, job: int) -> float:
-        known: float = self._jobs.gpu_util_frac.item(job)
+        told = self._gpu_util_frac
+        known: float = self._jobs.gpu_util_frac.item(job) if told is None else told[job]
         return known if known == known else self._jobs.shape_of(job).milli / 1000

@@ -92,7 +92,7 @@ def gpu_type(name: str) -> GpuType:
     try:
         return _by_key()[_key(name)]
     except KeyError:
-        raise UnknownNameError("GPU type", name, _catalogue()) from None
+        raise UnknownNameError("GPU type", name, _catalogue(), "gpuwise gpus") from None
 
 
 @cache

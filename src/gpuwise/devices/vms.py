@@ -61,7 +61,7 @@ def vm_type(name: str) -> VmType:
     try:
         return _by_key()[_key(name)]
     except KeyError:
-        raise UnknownNameError("VM type", name, _names_like(name)) from None
+        raise UnknownNameError("VM type", name, _names_like(name), "gpuwise vms") from None
 
 
 @cache

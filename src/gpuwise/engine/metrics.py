@@ -25,7 +25,8 @@ class Metrics:
     avg_queue_s: float
     """Time without GPUs: before the first start, and between a suspension and what follows it."""
     gpu_util_frac: float
-    """GPU time in which steps were made, weighted by each job's own utilization where it is known."""
+    """GPU time in which steps were made, weighted by each job's own utilization where it is known; jobs that share a
+    GPU add up, to a whole one at most."""
     gpu_alloc_frac: float
     """GPU time that was held."""
     decisions: int
@@ -44,8 +45,8 @@ class Metrics:
         return {name: None if _unknown(value) else value for name, value in asdict(self).items()}
 
 
-def measure(state: ClusterState, decide_s: Sequence[float]) -> Metrics:
-    """The figures of a run that has ended."""
+def measure(state: ClusterState, decide_s: Sequence[float], used_gpu_s: float) -> Metrics:
+    """The figures of a run that has ended, in which GPUs were in use for ``used_gpu_s`` in all."""
     jobs, count = state.jobs, len(state.jobs)
     ended = np.isfinite(jobs.finish_s[:count])
     status = jobs.status[:count]
@@ -54,8 +55,6 @@ def measure(state: ClusterState, decide_s: Sequence[float]) -> Metrics:
     makespan_s = float(finish_s.max() - submit_s.min()) if len(jct_s) else 0.0
     gpu_s = makespan_s * int(state.nodes.gpus[: len(state.nodes)].sum())
     held = jobs.attained_gpu_s[:count]
-    utilization = np.nan_to_num(jobs.gpu_util_frac[:count], nan=1.0)
-    used = (held - jobs.overhead_gpu_s[:count]) * utilization
     took = np.asarray(decide_s) if len(decide_s) else np.zeros(1)
     return Metrics(
         jobs=count,
@@ -64,7 +63,7 @@ def measure(state: ClusterState, decide_s: Sequence[float]) -> Metrics:
         p99_jct_s=_percentile(jct_s, 99),
         makespan_s=makespan_s,
         avg_queue_s=_mean(jct_s - jobs.held_s[:count][ended]),
-        gpu_util_frac=float(used.sum() / gpu_s) if gpu_s else 0.0,
+        gpu_util_frac=used_gpu_s / gpu_s if gpu_s else 0.0,
         gpu_alloc_frac=float(held.sum() / gpu_s) if gpu_s else 0.0,
         decisions=len(decide_s),
         decide_p50_s=float(np.median(took)),

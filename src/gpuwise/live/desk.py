@@ -26,7 +26,7 @@ from gpuwise.core.events import (
 from gpuwise.core.protocols import holds
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.request import UNKNOWN_DURATION_S, JobRequest
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.spec import JobSpec, only_held_as
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
 from gpuwise.live.books import Books, is_over
@@ -444,4 +444,5 @@ def _asks(request: JobRequest) -> str:
     memory = f" with {format_bytes(request.gpu_memory_bytes)} each" if request.gpu_memory_bytes else ""
     host = f", {request.cpus:g} CPUs" if request.cpus else ""
     host += f", {format_bytes(request.memory_bytes)} of memory" if request.memory_bytes else ""
-    return f"{request.gpus} GPUs{kinds}{memory}{host}"
+    held = only_held_as(request.sharing)
+    return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{held}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuwise.core.memory import corrected_bytes
 from gpuwise.core.records import JobRecord
-from gpuwise.core.units import format_bytes
+from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
 from gpuwise.live.reports import AttemptEnded
 
 OUT_OF_MEMORY_RETRIES = 3
@@ -31,7 +31,8 @@ def judge(record: JobRecord, cause: str, ended: AttemptEnded | None, device_memo
 
 
 def _after_out_of_memory(record: JobRecord, ended: AttemptEnded, device_memory_bytes: float) -> Verdict:
-    had = record.gpu_memory_bytes or device_memory_bytes * record.request.gpu_frac
+    # A policy may have given it a smaller part of the device than it asked for.
+    had = record.gpu_memory_bytes or device_memory_bytes * ended.placement.milli / WHOLE_GPU_MILLI
     share = max(record.request.gpus, 1)
     wanted = corrected_bytes(had, (ended.peak_memory_bytes or 0.0) / share, device_memory_bytes)
     if had >= device_memory_bytes:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from gpuwise.core.commands import Placement
-from gpuwise.core.view import ClusterView
+from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.placing.one_type import of_one_type
 
 LAST_FEW = 10
 
@@ -38,6 +39,22 @@ def speeds(
         rate * durations.item(job) / steps.item(job) if 0 <= rate < math.inf else math.nan
         for job, rate in zip(jobs, rates, strict=True)
     ]
+
+
+def start_where_it_runs(draft: Draft, job: int) -> bool:
+    """Starts a job where the placer finds room, on a GPU type on which it is not believed to stand still."""
+    view, shape = draft.view, draft.view.shape(job)
+    found = None if shape.id in draft.closed else draft.find(job)
+    if found is None:
+        draft.closed.add(shape.id)
+        return False
+    if speed(view, job, found) != 0:
+        return draft.start(job, found)
+    for code in draft.capacity.types_for(shape):
+        found = view.placer(draft.capacity, of_one_type(shape, view.nodes.types, code), shape.gpus)
+        if found is not None and speed(view, job, found) != 0:
+            return draft.start(job, found)
+    return False
 
 
 def time_left_s(view: ClusterView, job: int, at_speed: float) -> float:

@@ -16,6 +16,7 @@ from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
+from gpuwise.policies.placing.placement import Hosts
 from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece
 from gpuwise.policies.slices.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
 from gpuwise.policies.slices.moves import bring_back, promote
@@ -57,7 +58,7 @@ class DynamicMig:
         turn = _Turn(view.draft(), self)
         bring_back(turn.gpus)
         for job in turn.draft.waiting():
-            if turn.draft.placement(job) is None and not turn.place(job):
+            if turn.draft.placement(job) is None and not turn.place(job) and not turn.gpus.stands_still(job):
                 turn.wait_for_room(job)
                 break
         else:
@@ -97,7 +98,7 @@ class _Turn:
         options = self._whole(job) or [*self._on_free_slices(job), *self._beside_others(job)]
         best = max(options, key=lambda option: option.worth, default=None)
         if best is None or not best.worth > 0:
-            return False
+            return not shape.alone and self._start_plain(job)  # one that may share whole GPUs needs no slice
         self._carry_out(job, best)
         return True
 
@@ -120,8 +121,10 @@ class _Turn:
         ]
 
     def _beside_others(self, job: int) -> list[_Option]:
-        types, type_of = self.draft.capacity.types_for(self.view.shape(job)), self.view.nodes.type_of
-        gpus = [gpu for gpu in self.gpus.shared() if type_of[gpu.where[0]] in types][: self._policy.look_at]
+        shape, type_of = self.view.shape(job), self.view.nodes.type_of
+        types, hosts = self.draft.capacity.types_for(shape), Hosts(self.draft.capacity, shape).with_room(1)
+        shared = [gpu for gpu in self.gpus.shared() if hosts >> gpu.where[0] & 1]
+        gpus = [gpu for gpu in shared if type_of[gpu.where[0]] in types][: self._policy.look_at]
         found = (self._cut_for(gpu, (*gpu.jobs, job)) for gpu in gpus)
         return [option for option in found if option is not None]
 
@@ -177,8 +180,11 @@ class _Turn:
                 self._carry_out(None, option)
 
     def wait_for_room(self, job: int) -> None:
-        """Nobody passes a job; it is looked at again when somebody should have ended, in case nobody does."""
-        placed = self.view.placed.items()
+        """Nobody passes a job; it is looked at again when somebody should have ended, in case nobody does.
+
+        One look is enough for each: what is believed of those that should have ended does not change any more.
+        """
+        placed = [(each, at) for each, at in self.view.placed.items() if self.view.work_left_s(each) > 0]
         first_s = min(
             (time_left_s(self.view, each, speed(self.view, each, at)) for each, at in placed), default=math.inf
         )
@@ -188,6 +194,8 @@ class _Turn:
         """Why a job waits."""
         view = self.view
         reason = self.draft.explain(job)
+        if reason.code is not Why.NEVER_FITS and self.gpus.stands_still(job):
+            return Reason(Why.NO_SPEED)
         if self.head is not None and job != self.head:
             return Reason(Why.BEHIND, {"ahead": view.job_id(self.head), "gpus": view.shape(self.head).gpus})
         if not may_slice(view.shape(job)):

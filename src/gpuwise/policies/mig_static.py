@@ -14,9 +14,10 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
+from gpuwise.policies.placing.placement import Hosts
 from gpuwise.policies.slices.cuts import Where, on_piece
 from gpuwise.policies.slices.mig_gpus import Gpus, may_slice, room_numbers, start_whole
 from gpuwise.policies.slices.moves import promote
@@ -49,10 +50,9 @@ class StaticMig:
         trial = capacity.fork()
         for where, layout in self._to_cut(trial):
             trial.repartition(*where, slices_of(trial.nodes.types[trial.nodes.type_of[where[0]]], layout))
-        types, type_of = trial.types_for(shape), trial.nodes.type_of
-        sizes = [
-            piece.memory_bytes for (node, _), cut in trial.layouts.items() if type_of[node] in types for piece in cut
-        ]
+        types, type_of, hosts = trial.types_for(shape), trial.nodes.type_of, Hosts(trial, shape).with_room(1)
+        usable = [cut for (node, _), cut in trial.layouts.items() if type_of[node] in types and hosts >> node & 1]
+        sizes = [piece.memory_bytes for cut in usable for piece in cut]
         if may_slice(shape) and any(size >= shape.gpu_memory_bytes for size in sizes):
             return True
         return placer(trial, shape, shape.gpus) is not None
@@ -68,7 +68,7 @@ class StaticMig:
         left = [job for job in draft.waiting() if not _place(gpus, job)]
         if self.promote and not left:
             promote(gpus)
-        return draft.seal(reasons=_explain(draft))
+        return draft.seal(reasons=_explain(gpus))
 
     def _to_cut(self, capacity: Capacity) -> list[tuple[Where, Layout]]:
         """The idle GPUs that are still whole and can be cut so, and where the slices go."""
@@ -108,9 +108,13 @@ def _place(gpus: Gpus, job: int) -> bool:
     return start_whole(draft, job)
 
 
-def _explain(draft: Draft) -> Explain:
+def _explain(gpus: Gpus) -> Explain:
+    draft = gpus.draft
+
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
+        if reason.code is not Why.NEVER_FITS and gpus.stands_still(job):
+            return Reason(Why.NO_SPEED)
         numbers = room_numbers(draft.view, job, reason)
         return Reason(Why.NO_SLICE, numbers) if may_slice(draft.view.shape(job)) and numbers["slices"] else reason
 

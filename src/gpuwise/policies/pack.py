@@ -12,6 +12,7 @@ from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.savings import Savings, Waits, drained_s
 from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,
@@ -19,7 +20,6 @@ from gpuwise.policies.packing.shared_gpus import (
     explained,
     may_share,
     require_most_jobs,
-    start_alone,
 )
 
 
@@ -75,7 +75,7 @@ class Pack:
         savings, waits = Savings(view, gpus), None
         for job in line:
             shares = may_share(view.shape(job))
-            if gpus.open(job) if shares else start_alone(draft, job):
+            if gpus.open(job) if shares else start_where_it_runs(draft, job):
                 continue
             waits = waits or Waits(draft)  # as it is when all idle GPUs are taken
             if shares and waits.next_s > 0 and self._join(gpus, savings, job, waits.next_s, kept, unknown):

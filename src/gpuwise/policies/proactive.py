@@ -11,6 +11,7 @@ from gpuwise.core.commands import NOTHING, Decision, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.view import ClusterView
+from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,
     SharedGpus,
@@ -18,7 +19,6 @@ from gpuwise.policies.packing.shared_gpus import (
     first_fit,
     may_share,
     require_most_jobs,
-    start_alone,
     utilization,
 )
 
@@ -55,7 +55,7 @@ class Proactive:
         gpus = SharedGpus(draft, self.most_jobs)
         for job in draft.waiting():
             if not may_share(view.shape(job)):
-                start_alone(draft, job)
+                start_where_it_runs(draft, job)
                 continue
             fits = first_fit(gpus, job, utilization(view, job), self.most_load)
             if not any(gpus.join(job, gpu) for gpu in fits):

@@ -12,6 +12,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.spec import Sharing
 from gpuwise.core.view import ClusterView, Draft
+from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,
     SharedGpus,
@@ -19,7 +20,6 @@ from gpuwise.policies.packing.shared_gpus import (
     first_fit,
     may_share,
     require_most_jobs,
-    start_alone,
     utilization,
 )
 
@@ -59,7 +59,7 @@ class Reactive:
         movers = self._movers(view, gpus)
         for job in draft.waiting():
             if not may_share(view.shape(job)):
-                start_alone(draft, job)
+                start_where_it_runs(draft, job)
             elif not self._beside(view, gpus, job) and not gpus.open(job) and next(movers, None) is not None:
                 gpus.open(job)
         waits = Reason(Why.PROFILE, {"profile_s": self.profile_s})
@@ -85,8 +85,9 @@ class Reactive:
 
     def _movers(self, view: ClusterView, gpus: SharedGpus) -> Iterator[int]:
         """Moves one profiled job after the other from a GPU of its own to one with others, the largest first."""
-        alone = [here[0] for here in gpus.jobs if len(here) == 1 and self._is_profiled(view, here[0])]
-        for job in sorted(alone, key=lambda job: (-utilization(view, job), job)):
+        alone = [here[0] for here in gpus.jobs if len(here) == 1 and may_share(view.shape(here[0]))]
+        profiled = [job for job in alone if self._is_profiled(view, job)]
+        for job in sorted(profiled, key=lambda job: (-utilization(view, job), job)):
             own = next(gpu for gpu, here in enumerate(gpus.jobs) if job in here)
             if len(gpus.jobs[own]) > 1:
                 continue

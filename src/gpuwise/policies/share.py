@@ -46,7 +46,7 @@ class Share(Terms):
         turn = _Turn(view.draft(), self)
         line = list(turn.draft.waiting())[: self.depth]
         for at, job in enumerate(line):
-            if not turn.place(job, line[at + 1 :]):
+            if not turn.place(job, line[at + 1 :]) and not turn.gpus.stands_still(job):
                 turn.head = job
                 break
         return turn.draft.seal(reasons=turn.explain)
@@ -75,7 +75,7 @@ class _Turn:
         waits = self._wait(job, line, math.inf if best is None else best.cost)
         if best is not None and not waits:
             self._take(job, best)
-        elif not waits and not self.gpus.held:
+        elif not waits and not self.gpus.held and not self.gpus.stands_still(job):
             self._keep_one_for(job)
         return True
 
@@ -132,6 +132,8 @@ class _Turn:
     def explain(self, job: int) -> Reason:
         """Why a job waits."""
         view, reason = self.view, self.draft.explain(job)
+        if reason.code is not Why.NEVER_FITS and self.gpus.stands_still(job):
+            return Reason(Why.NO_SPEED)
         if job in self.patient:
             return Reason(Why.BETTER_LATER, {**room_numbers(view, job, reason), "free_s": self.patient[job]})
         if self.head is not None and job != self.head:

@@ -20,10 +20,11 @@ from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import MakeRates, Placer, Policy, holds
-from gpuwise.core.spec import ClusterSpec, JobSpec
+from gpuwise.core.spec import ClusterSpec, JobSpec, only_held_as
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
-from gpuwise.devices import gpu_type
+from gpuwise.core.units import format_bytes
+from gpuwise.devices import gpu_type, mig_profiles
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
@@ -90,15 +91,15 @@ def simulate(
     fits = _fits(jobs, spec, placer, chosen)
     if not fits.all():
         if oversized == "error" or not fits.any():
-            raise GpuwiseError(_too_large(jobs, fits, spec))
+            raise GpuwiseError(_too_large(jobs, fits, spec, placer, chosen))
         columns = {column: [values[i] for i in np.flatnonzero(fits)] for column, values in columns.items()}
         jobs = _declare(columns, forecast_error, seed)
     engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=beliefs)
     world, nodes = truth or Truth(), engine.state.nodes
     durations_s = np.asarray(columns["duration_s"], dtype="f8")
-    rates = DeclaredRates(jobs, nodes, durations_s) if world.rates is None else world.rates(jobs, nodes)
     memory = None if world.gpu_memory_bytes is None else Memory(nodes, _by_row(world.gpu_memory_bytes, jobs))
     seen = None if world.gpu_util_frac is None else _by_row(world.gpu_util_frac, jobs)
+    rates = DeclaredRates(jobs, nodes, durations_s, seen) if world.rates is None else world.rates(jobs, nodes)
     executor = VirtualExecutor(
         jobs, rates, faults=faults, memory=memory, repartition_s=world.repartition_s, utilization=seen
     )
@@ -171,7 +172,11 @@ def _speeds(text: str) -> tuple[tuple[str, float], ...]:
 def _canonical(name: str) -> str:
     """A GPU type, or a slice of one, as the catalogue spells it."""
     kind, slash, part = name.partition("/")
-    return gpu_type(kind).name + slash + part
+    gpu = gpu_type(kind).name
+    slices = [f"{profile.compute_slices}g" for profile in mig_profiles(gpu)] if slash else []
+    if slash and part not in slices:
+        raise UnknownNameError(f"MIG slice of {gpu}", part, dict.fromkeys(slices))
+    return gpu + slash + part
 
 
 def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
@@ -196,15 +201,24 @@ def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer, policy: Policy) 
     return fits
 
 
-def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec) -> str:
-    row = int(np.argmin(fits))
+def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec, placer: Placer, policy: Policy) -> str:
+    row, count = int(np.argmin(fits)), int((~fits).sum())
     shape = jobs.shape_of(row)
-    kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
-    cpus = f" and {shape.cpus:g} CPUs" if shape.cpus else ""
+    asked = f"{shape.gpus} GPU{'' if shape.gpus == 1 else 's'}"
+    asked += f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    asked += f" with {format_bytes(shape.gpu_memory_bytes)} each" if shape.gpu_memory_bytes else ""
+    asked += f" and {shape.cpus:g} CPUs" if shape.cpus else ""
+    asked += only_held_as(shape.sharing)
+    if placer(Capacity(node_table(cluster)), shape, shape.gpus) is not None:
+        where, what = f" under policy {policy.name!r}", "use another policy"
+    elif not shape.alone:
+        where, what = f" under policy {policy.name!r}", "use a policy that lets jobs hold GPUs so, and GPUs that can"
+    else:
+        where, what = "", "use a larger cluster or --placement consolidated, which splits gangs over any nodes"
     return (
-        f"job {jobs.ids[row]!r} asks for {shape.gpus} GPUs{kinds}{cpus}, which {cluster.describe()} does not hold even "
-        f"when it is empty ({int((~fits).sum())} such jobs in all); use a larger cluster or --placement "
-        "consolidated, which splits gangs over any nodes, or leave them out with --drop-oversized (oversized='drop')"
+        f"job {jobs.ids[row]!r} asks for {asked}, which {cluster.describe()} does not hold even when it is empty"
+        f"{where} ({count} such job{'' if count == 1 else 's'} in all); {what}, or leave them out with "
+        "--drop-oversized (oversized='drop')"
     )
 
 

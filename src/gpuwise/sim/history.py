@@ -7,31 +7,82 @@ from typing import Any
 
 import polars as pl
 
-from gpuwise.core.commands import Migrate, Placement, Rearrange, Resize, Resume, Start, Suspend
-from gpuwise.core.events import Event, JobCancelled, JobFailed, JobFinished, NodeLost
-from gpuwise.core.state import ClusterState
+from gpuwise.core.commands import Grant, Migrate, Placement, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.events import Event, JobCancelled, JobFailed, JobFinished, JobStarted, NodeLost
+from gpuwise.core.spec import Sharing
+from gpuwise.core.state import ClusterState, DeclaredRates
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.engine.journal import Journal
 
 Held = tuple[int, float, float, Placement]
+Use = tuple[float, float, float]
 
 
 def stays(journal: Journal) -> list[Held]:
     """Every stay of a job on GPUs: (job, from_s, to_s, placement), in the order they ended."""
-    found: list[Held] = []
+    return [(job, begun_s, ended_s, placement) for job, begun_s, _, ended_s, placement in _stays(journal)]
+
+
+def uses(journal: Journal, state: ClusterState) -> list[Use]:
+    """How much of the GPUs was in use while jobs made steps: (from_s, to_s, GPUs), to be added up.
+
+    A job uses as much as its utilization alone. On a time slice it does so in its turn, on a MIG slice less by as much
+    as it is slower there; jobs that share a GPU at the same time add up, to a whole GPU at most.
+    """
+    declared = DeclaredRates(state.jobs, state.nodes)
+    found: list[Use] = []
+    loads: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for job, _, working_s, ended_s, placement in _stays(journal):
+        part, known = placement.milli / WHOLE_GPU_MILLI, state.jobs.gpu_util_frac.item(job)
+        if placement.sharing is Sharing.SHARED:
+            load = state.jobs.shape_of(job).milli / WHOLE_GPU_MILLI if math.isnan(known) else known
+            for device in placement.devices():
+                loads.setdefault(device, []).extend(((working_s, load), (ended_s, -load)))
+        else:
+            used = part if math.isnan(known) else part * known
+            if placement.sharing is Sharing.MIG and known == known:
+                used = min(part, known * _slowed(declared, job, placement))
+            found.append((working_s, ended_s, placement.gpus * used))
+    return found + [use for changes in loads.values() for use in _added_up(changes)]
+
+
+def _slowed(rates: DeclaredRates, job: int, placement: Placement) -> float:
+    """The speed of a job on a slice, as a part of its speed on the whole GPU."""
+    whole = Placement(tuple(Grant(grant.node, grant.devices) for grant in placement.grants), Sharing.EXCLUSIVE)
+    there, alone = rates.rates((job, job), (placement, whole), ((), ()))
+    return there / alone if alone > 0 else 1.0
+
+
+def _added_up(changes: list[tuple[float, float]]) -> list[Use]:
+    """The use of one GPU from when jobs came and went, with their loads."""
+    found: list[Use] = []
+    load, since_s = 0.0, 0.0
+    for at_s, change in sorted(changes):
+        if load > 0.0 and at_s > since_s:
+            found.append((since_s, at_s, min(1.0, load)))
+        load, since_s = load + change, at_s
+    return found
+
+
+def _stays(journal: Journal) -> list[tuple[int, float, float, float, Placement]]:
+    """Every stay: (job, from_s, first step_s, to_s, placement); one without a step has its first step at its end."""
+    found: list[tuple[int, float, float, float, Placement]] = []
     since: dict[int, tuple[float, Placement]] = {}
+    working: dict[int, float] = {}
     now_s = 0.0
 
     def leave(job: int) -> None:
         if job in since:
             begun_s, placement = since.pop(job)
-            found.append((job, begun_s, now_s, placement))
+            found.append((job, begun_s, working.pop(job, now_s), now_s, placement))
 
     for record in journal.records:
         if isinstance(record, Event):
             now_s = record.at_s
         if isinstance(record, (Start, Resume)):
             since[record.job] = (now_s, record.placement)
+        elif isinstance(record, JobStarted):
+            working[record.job] = now_s
         elif isinstance(record, (JobFinished, Suspend, JobCancelled, JobFailed)):
             leave(record.job)
         elif isinstance(record, (Migrate, Resize)):
@@ -82,12 +133,13 @@ def timeline_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
         held.append(gpus)
         used.append(gpus_used)
 
-    for job, begun_s, ended_s, placement in stays(journal):
+    for _, begun_s, ended_s, placement in stays(journal):
         gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
-        known = jobs.gpu_util_frac.item(job)
-        busy = gpus if math.isnan(known) else gpus * known
-        change(begun_s, 0, 1, gpus, busy)
-        change(ended_s, 0, -1, -gpus, -busy)
+        change(begun_s, 0, 1, gpus, 0.0)
+        change(ended_s, 0, -1, -gpus, 0.0)
+    for begun_s, ended_s, busy in uses(journal, state):
+        change(begun_s, 0, 0, 0.0, busy)
+        change(ended_s, 0, 0, 0.0, -busy)
     for job in range(len(jobs)):
         change(jobs.submit_s.item(job), 1, 0, 0.0, 0.0)
         if not math.isnan(finish_s := jobs.finish_s.item(job)):

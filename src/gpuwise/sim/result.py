@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from gpuwise.core.jobs import Status
 from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.metrics import Metrics, measure
-from gpuwise.sim.history import stays_frame, timeline_frame
+from gpuwise.sim.history import Use, stays_frame, timeline_frame, uses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,13 @@ class SimulationResult:
     @cached_property
     def metrics(self) -> Metrics:
         """The figures a run is compared by."""
-        return measure(self.engine.state, self.engine.decide_s)
+        used_gpu_s = math.fsum(gpus * (to_s - from_s) for from_s, to_s, gpus in self.uses)
+        return measure(self.engine.state, self.engine.decide_s, used_gpu_s)
+
+    @cached_property
+    def uses(self) -> list[Use]:
+        """How much of the GPUs was in use when: (from_s, to_s, GPUs), to be added up."""
+        return uses(self.engine.journal, self.engine.state)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures with what they are of, for JSON."""

@@ -242,7 +242,7 @@ class VirtualExecutor:
     def _push_out_of_memory(self, job: int) -> None:
         """A job will run out of memory; it comes again with a better estimate, unless no GPU is large enough."""
         assert self._memory is not None
-        at_s, again = self._doomed[job], not self._memory.never_fits(job)
+        at_s, again = self._doomed[job], not self._memory.never_fits(job, self._jobs.shape_of(job))
         self._push(at_s, JobFailed(at_s, job, self._saved[job], "out of memory", will_retry=again), job)
 
     def _settle(self, now_s: float, job: int) -> None:
@@ -350,8 +350,8 @@ class VirtualExecutor:
         self._left[job] = steps - self._saved[job]
         if not failed.will_retry or self._memory is None:
             return []
-        believed = self._jobs.shape_of(job).gpu_memory_bytes
-        return [JobRevised(now_s, job, gpu_memory_bytes=self._memory.estimate(job, believed))]
+        estimate = self._memory.estimate(job, self._jobs.shape_of(job))
+        return [JobRevised(now_s, job, gpu_memory_bytes=estimate)]
 
     def _cut_short(self, job: int) -> tuple[int, float]:
         """A save that does not come to its end keeps nothing but what was saved before."""

@@ -68,6 +68,13 @@ def _seconds(value: Any) -> float:
     return _number(parse_duration_s(value) if isinstance(value, str) else value)
 
 
+def _run_time(value: Any) -> float:
+    seconds = _seconds(value)
+    if seconds <= 0:
+        raise ValueError
+    return seconds
+
+
 def _bytes(value: Any) -> float:
     return _number(parse_bytes(value) if isinstance(value, str) else value)
 
@@ -96,7 +103,9 @@ def _gpus(value: Any) -> int | tuple[int, int]:
         if not 0 < low <= high:
             raise ValueError
         return low, high
-    return _whole(value)
+    if (count := _whole(value)) < 0:
+        raise ValueError
+    return count
 
 
 def _array(value: Any) -> list[int]:
@@ -164,7 +173,7 @@ FIELDS: Mapping[str, Field] = {
     "sharing": Field("sharing", _sharing, "exclusive, time-slice, shared or mig, joined by commas"),
     "cpus": Field("cpus", _number, "a number such as 4"),
     "memory": Field("memory_bytes", _bytes, "memory of the whole job, such as 16GiB"),
-    "duration": Field("duration_s", _seconds, "a time such as 90, 30m, 2h or 1d"),
+    "duration": Field("duration_s", _run_time, "a time such as 90, 30m, 2h or 1d"),
     "steps": Field("steps", _number, "a number of training steps such as 10000"),
     "model": Field("", _text, "a model such as torchvision:resnet50 or train.py:build"),
     "batch": Field("", _whole, "a number of samples such as 64"),

@@ -10,6 +10,8 @@ from typing import Any
 
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.request import JobRequest, Processes
+from gpuwise.core.spec import Sharing
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.live.local.attempts import Attempt, Folders, as_json
 from gpuwise.live.local.cgroups import Cgroups
@@ -113,13 +115,23 @@ class Launcher:
         }
         if spec.array_index is not None:
             given["GPUWISE_ARRAY_INDEX"] = str(spec.array_index)
-        shown = self.machine.environment(placement, memory_bytes=spec.memory_bytes)
+        shown = self.machine.environment(as_asked(placement, spec.request), memory_bytes=spec.memory_bytes)
         return inherited() | dict(spec.request.env) | given | shown
 
 
 def inherited() -> dict[str, str]:
     """The part of our own environment that jobs may see."""
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+
+
+def as_asked(placement: Placement, request: JobRequest) -> Placement:
+    """The placement whose share a job is held to: one that asked for whole GPUs may use all that its neighbours leave.
+
+    Its share then only says how many may be beside it, which is for policies to count.
+    """
+    if placement.sharing is Sharing.SHARED and request.gpu_frac == 1.0:
+        return placement._replace(milli=WHOLE_GPU_MILLI)
+    return placement
 
 
 def split(placement: Placement) -> list[Placement]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,13 +11,12 @@ import numpy as np
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement, Reason, Why
 from gpuwise.core.jobs import Shape, Status
-from gpuwise.core.spec import Sharing
-from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
 from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
 from gpuwise.policies.gpu_types.reserved import Reserved, reserve, without
+from gpuwise.policies.placing.one_type import of_one_type
 
 MOST_DEAR = math.log(2)
 """A GPU that is twice as fast is always worth taking."""
@@ -147,8 +145,10 @@ class Assignment:
             idle = draft.capacity.idle_total
             look = outlook(draft.view, job)
             spread = sorted(look.by_speed, key=lambda code: (-idle[code] / max(service[code], 1.0), code))
-            if look.by_speed and not any(self._start(job, code, look.known) for code in spread):
-                draft.closed.add(draft.view.shape(job).id)
+            shape = draft.view.shape(job)
+            started = any(self._start(job, code, look.known) for code in spread)
+            if not started and all(self._closed(job, code) for code in draft.capacity.types_for(shape)):
+                draft.closed.add(shape.id)
 
     def _in_service(self) -> list[float]:
         """GPUs of each type on nodes that are up."""
@@ -185,23 +185,18 @@ class Assignment:
 
     def _find(self, capacity: Capacity, shape: Shape, code: int, alone: bool = False) -> Placement | None:
         """Room on one GPU type, as the placement in use finds it."""
-        types = self.draft.view.nodes.types
-        # Capacities remember by a shape's number what it may run on, so this one needs a number of its own.
-        number = -1 - ((shape.id * len(types) + code) * 2 + alone)
-        narrow = replace(shape, id=number, gpu_types=(types[code],))
-        if alone:
-            narrow = replace(narrow, milli=WHOLE_GPU_MILLI, sharing=frozenset((Sharing.EXCLUSIVE,)))
+        narrow = of_one_type(shape, self.draft.view.nodes.types, code, alone)
         return self.draft.view.placer(capacity, narrow, shape.gpus)
 
     def explain(self, job: int) -> Reason:
         """Why a job waits."""
         view, reason = self.draft.view, self.draft.explain(job)
-        if reason.code not in (Why.NO_ROOM, Why.NO_SHARE, Why.NOT_CHOSEN):
-            return reason
         look = outlook(view, job, self._signal)
         gpus = view.shape(job).gpus
-        if not look.by_speed:
+        if not look.by_speed and reason.code is not Why.NEVER_FITS:
             return Reason(Why.NO_SPEED)
+        if reason.code not in (Why.NO_ROOM, Why.NO_SHARE, Why.NOT_CHOSEN):
+            return reason
         kept = self._reserved
         if kept is not None and kept.job != job and reason.code is Why.NOT_CHOSEN:
             return Reason(Why.RESERVED, {"ahead": view.job_id(kept.job), "at_s": kept.at_s})

@@ -63,6 +63,11 @@ def speeds(view: ClusterView, job: int, signal: str = RATES) -> tuple[tuple[floa
     return tuple(each if code in allowed else 0.0 for code, each in enumerate(found)), known
 
 
+def gets_nowhere(view: ClusterView, job: int) -> bool:
+    """Whether a job is believed to make no progress on any GPU type here."""
+    return not any(speeds(view, job)[0])
+
+
 def log_gain(nodes: NodeTable, times_s: Sequence[float]) -> float:
     """The logarithm of how many times as fast a job is on the newest GPU type as on the oldest."""
     old, new = oldest_and_newest(nodes)

@@ -155,6 +155,8 @@ class Offers:
     def _suits(self, where: Where, line: Sequence[int]) -> bool:
         """Whether those on a GPU and next in line are about as fast on its slices as on the best cut for them."""
         kind, slices = self._gpus.kind(where[0]), self._gpus.draft.capacity.layouts[where]
+        if not has_mig(kind):
+            return True  # how else it could be cut is not known
         there = self._there(where)
         able = [each for each in line[: 2 * MOST_SLICES] if may_slice(self._view.shape(each))]
         jobs = [*there, *able][:MOST_SLICES]

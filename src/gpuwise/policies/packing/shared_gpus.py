@@ -15,6 +15,7 @@ from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed
+from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import idle_nodes
 
 MOST_JOBS = 3
@@ -191,16 +192,6 @@ class SharedGpus:
             self._milli_left[gpu] = 0
 
 
-def start_alone(draft: Draft, job: int) -> bool:
-    """Starts a job on GPUs of its own, unless it is believed to get nowhere on them."""
-    shape = draft.view.shape(job)
-    found = None if shape.id in draft.closed else draft.find(job)
-    if found is None:
-        draft.closed.add(shape.id)
-        return False
-    return speed(draft.view, job, found) != 0 and draft.start(job, found)
-
-
 def first_fit(gpus: SharedGpus, job: int, load: float, most_load: float) -> list[int]:
     """The GPUs, in order, on which a job's utilization fits beside that of the others, and its memory too."""
     if gpus.least_load() + load > most_load + _ROUNDING:
@@ -215,7 +206,7 @@ def explained(draft: Draft, code: Explain) -> Explain:
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
-        if reason.code is Why.NOT_CHOSEN:
+        if reason.code is not Why.NEVER_FITS and gets_nowhere(draft.view, job):
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(draft.view.shape(job)):
             return reason

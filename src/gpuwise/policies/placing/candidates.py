@@ -35,7 +35,7 @@ def takes_fraction(shape: Shape, gpus: int) -> bool:
 
 def candidates(capacity: Capacity, shape: Shape, gpus: int) -> Candidates:
     """The nodes on which ``gpus`` GPUs of a shape fit, with CPUs and memory beside them."""
-    types = capacity.types_for(shape)
+    types = () if sharing_of(shape) is Sharing.MIG else capacity.types_for(shape)  # slices are not of whole devices
     if not takes_fraction(shape, gpus):
         nodes = _rows(_with_host(capacity, shape, gpus, _union(capacity, types, gpus)))
         idle = _idle_devices(capacity, nodes)
@@ -57,7 +57,9 @@ def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int)
 
 
 def over_nodes(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
-    """Room for a gang that no node holds: by best fit, on the GPU types whose nodes are too small for it."""
+    """Room for who is on no node as such, by best fit: on slices, or over nodes that are too small for a gang."""
+    if sharing_of(shape) is Sharing.MIG:
+        return best_fit(capacity, shape, gpus)
     if shape.whole and any(gpus >= len(capacity.by_idle[gpu_type]) for gpu_type in capacity.types_for(shape)):
         return best_fit(capacity, shape, gpus)
     return None

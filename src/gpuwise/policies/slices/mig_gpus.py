@@ -17,7 +17,8 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.view import ClusterView, Draft
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
-from gpuwise.policies.beliefs import speed
+from gpuwise.policies.beliefs import speed, start_where_it_runs
+from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import Hosts, on_one_node
 from gpuwise.policies.slices.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
 
@@ -160,10 +161,21 @@ class Gpus:
             known = self._rows[job, kind] = row_of(self.view, job, kind, where)
         return known
 
+    def stands_still(self, job: int) -> bool:
+        """Whether a job is believed to make no progress anywhere here."""
+        view, shape = self.view, self.view.shape(job)
+        if shape.sharing != MIG_ONLY:
+            return gets_nowhere(view, job)
+        somewhere = [(view.nodes.type_of.index(code), 0) for code in view.capacity.types_for(shape)]
+        return all(self.to_itself(job, where) is None for where in somewhere)
+
     def speed_on(self, job: int, where: Where, piece: MigSlice) -> float:
         """A job's believed speed on a slice."""
         kind = self.kind(where[0])
-        return self.row(job, kind, where)[_number(kind, piece.profile)]
+        number = _number(kind, piece.profile)
+        if number is None:
+            return max(0.0, speed(self.view, job, on_piece(where, piece)))  # of NaN, 0
+        return self.row(job, kind, where)[number]
 
 
 def may_slice(shape: Shape) -> bool:
@@ -173,12 +185,7 @@ def may_slice(shape: Shape) -> bool:
 
 def start_whole(draft: Draft, job: int) -> bool:
     """Starts a job on GPUs without slices, where the placer finds room, unless it is believed to stand still there."""
-    shape = draft.view.shape(job)
-    found = None if shape.sharing == MIG_ONLY else draft.find(job)
-    if found is None:
-        draft.closed.add(shape.id)
-        return False
-    return speed(draft.view, job, found) != 0 and draft.start(job, found)
+    return draft.view.shape(job).sharing != MIG_ONLY and start_where_it_runs(draft, job)
 
 
 def why_unplaced(view: ClusterView, job: int, reason: Reason) -> Reason:
@@ -187,8 +194,7 @@ def why_unplaced(view: ClusterView, job: int, reason: Reason) -> Reason:
     if not types:
         return reason
     believed = speed(view, job, alone((view.nodes.type_of.index(types[0]), 0)))
-    code = Why.ALONE if math.isnan(believed) else Why.NO_GAIN if believed else Why.NO_SPEED
-    return Reason(code, room_numbers(view, job, reason))
+    return Reason(Why.ALONE if math.isnan(believed) else Why.NO_GAIN, room_numbers(view, job, reason))
 
 
 def room_numbers(view: ClusterView, job: int, reason: Reason) -> dict[str, float | str]:
@@ -214,15 +220,17 @@ def holds_cut_or_whole(capacity: Capacity, shape: Shape, placer: Placer) -> bool
     """Whether an empty cluster, of which any GPU may be cut, holds a job."""
     if placer(capacity, shape, shape.gpus) is not None:
         return True
-    kinds = [capacity.nodes.types[code] for code in capacity.types_for(shape)]
+    nodes, types, hosts = capacity.nodes, capacity.types_for(shape), Hosts(capacity, shape).with_room(1)
+    kinds = {nodes.types[code] for node, code in enumerate(nodes.type_of) if code in types and hosts >> node & 1}
     slices = [each for kind in kinds if has_mig(kind) for each in mig_profiles(kind)]
     return may_slice(shape) and any(each.memory_bytes >= shape.gpu_memory_bytes for each in slices)
 
 
 @cache
-def _number(kind: str, profile: str) -> int:
-    """Which of the profiles of a GPU type this is."""
-    return [each.name for each in mig_profiles(kind)].index(profile)
+def _number(kind: str, profile: str) -> int | None:
+    """Which of the profiles of a GPU type this is; None for one that only the machine knows."""
+    known = mig_profiles(kind) if has_mig(kind) else ()
+    return next((number for number, each in enumerate(known) if each.name == profile), None)
 
 
 def _devices(places: Iterator[Where]) -> dict[int, int]:

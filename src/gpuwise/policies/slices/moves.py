@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
+from gpuwise.core.capacity import OverAllocationError
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
@@ -48,7 +51,8 @@ def bring_back(gpus: Gpus) -> None:
     for number, at in assign(values):
         job, (where, placement) = jobs[number], places[at]
         if job in view.waiting:
-            draft.start(job, placement)
+            with suppress(OverAllocationError):  # those before it took the CPUs
+                draft.start(job, placement)
         else:
             gpus.held.add((where, placement.grants[0].slice_start))
 

@@ -18,9 +18,14 @@ EXPERIMENTS: Mapping[str, Callable[[Path], list[Row]]] = {
 }
 
 
-def reproduce(name: str) -> list[Row]:
-    """Runs an experiment, or all of them."""
+def chosen(name: str) -> list[str]:
+    """The experiments that a name stands for: one, or all."""
     if name != "all" and name not in EXPERIMENTS:
         raise UnknownNameError("experiment", name, (*EXPERIMENTS, "all"))
+    return [name] if name != "all" else list(EXPERIMENTS)
+
+
+def reproduce(name: str) -> list[Row]:
+    """Runs an experiment, or all of them."""
     data = data_dir()
-    return [row for key, run in EXPERIMENTS.items() if name in (key, "all") for row in run(data)]
+    return [row for each in chosen(name) for row in EXPERIMENTS[each](data)]

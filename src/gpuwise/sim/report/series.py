@@ -36,6 +36,8 @@ class Course:
     held: Array
     begin_s: Array
     end_s: Array
+    uses: Array
+    """From, to and GPUs of each time that GPUs were in use, a row each."""
 
     @property
     def jct_s(self) -> Array:
@@ -65,15 +67,15 @@ class Course:
 
     def held_frac(self, edges_s: Array) -> Array:
         """The part of the cluster's GPUs that jobs hold, on average in each bin."""
-        return self._frac(self.held, edges_s)
+        return self._frac(self.begin_s, self.end_s, self.held, edges_s)
 
     def used_frac(self, edges_s: Array) -> Array:
-        """The part of the cluster's GPUs that is in use: held, times each job's own utilization where it is known."""
-        known = self.result.engine.state.jobs.gpu_util_frac[self.job]
-        return self._frac(self.held * np.where(np.isnan(known), 1.0, known), edges_s)
+        """The part of the cluster's GPUs that is in use, by the utilization of each job that makes steps."""
+        begin_s, end_s, gpus = self.uses
+        return self._frac(begin_s, end_s, gpus, edges_s)
 
-    def _frac(self, gpus: Array, edges_s: Array) -> Array:
-        at_s, change = np.concatenate((self.begin_s, self.end_s)), np.concatenate((gpus, -gpus))
+    def _frac(self, begin_s: Array, end_s: Array, gpus: Array, edges_s: Array) -> Array:
+        at_s, change = np.concatenate((begin_s, end_s)), np.concatenate((gpus, -gpus))
         return _not_below_zero(time_average(at_s, change, edges_s)[0] / max(1, self.gpus))
 
 
@@ -105,6 +107,7 @@ def _course(result: SimulationResult, label: str) -> Course:
         held=stays["gpus"].to_numpy(),
         begin_s=stays["start_s"].to_numpy() - start_s,
         end_s=stays["end_s"].to_numpy() - start_s,
+        uses=np.array(result.uses, dtype="f8").reshape(-1, 3).T - np.array([[start_s], [start_s], [0.0]]),
     )
 
 
