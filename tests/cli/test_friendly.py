@@ -124,6 +124,15 @@ def test_jobs_larger_than_the_cluster_can_be_left_out(folder: Path) -> None:
     assert [row.split(",")[0] for row in rows] == ["small"]
 
 
+def test_a_policy_that_refuses_does_not_cost_what_the_others_gave(folder: Path) -> None:
+    (folder / "gang.csv").write_text("id,submit_s,duration_s,gpus\na,0,10,2\n")
+    words = ("simulate", "gang.csv", "-c", "1x4:A100", "-p", "fifo,mig-static,sjf", "-o", "csv")
+    answer = gpuwise(*words, folder=folder)
+    assert answer.code == 2
+    assert [row.split(",")[0] for row in answer.out.splitlines()[1:]] == ["fifo", "sjf"]
+    assert answer.err.startswith("gpuwise: mig-static: job 'a'")
+
+
 def test_bad_rows_can_be_left_out_and_are_counted(folder: Path) -> None:
     answer = gpuwise("simulate", "negative.csv", "-c", "1x4:V100", "--skip-bad", "--jobs", "n.csv", folder=folder)
     assert answer.code == 0, answer.err

@@ -247,7 +247,7 @@ def test_a_job_of_unknown_utilization_is_taken_to_be_usual():
     [
         ("gain?signal=guess", "signal of policy 'gain'"),
         ("gain?passes=-1", "passes is -1"),
-        ("gain-fair?passes=x", "not a value of that kind"),
+        ("gain-fair?passes=x", "must be a whole number"),
         ("even?passes=3", "no parameters"),
     ],
 )

@@ -44,12 +44,12 @@ def test_parameters_are_read_by_their_kind():
 
 
 BAD = {
-    "las?thresholds_gpu_s=soon": "policy 'las': thresholds_gpu_s is 'soon', which is not a value of that kind",
-    "srtf?repack=perhaps": "policy 'srtf': repack is 'perhaps', which is not a value of that kind",
-    "fifo-backfill?depth=2.5": "policy 'fifo-backfill': depth is '2.5', which is not a value of that kind",
+    "las?thresholds_gpu_s=soon": "policy 'las': thresholds_gpu_s is 'soon'; it must be numbers",
+    "srtf?repack=perhaps": "policy 'srtf': repack is 'perhaps'; it must be yes or no",
+    "fifo-backfill?depth=2.5": "policy 'fifo-backfill': depth is '2.5'; it must be a whole number",
     "fifo-backfill?deep=2": "unknown parameter of policy 'fifo-backfill' 'deep'; did you mean depth",
     "fifo?depth=2": "policy 'fifo' has no parameters; 'depth' was given",
-    "srtf?repack=": "policy 'srtf': repack is '', which is not a value of that kind",
+    "srtf?repack=": "policy 'srtf': repack is ''; it must be yes or no",
 }
 
 

@@ -56,6 +56,23 @@ def test_a_slice_that_the_gpu_does_not_have_is_refused(name: str) -> None:
         simulate([job("a", speeds=((name, 0.5),))], "1x1:A100", "mig")
 
 
+def test_a_job_that_leaves_the_gpu_idle_loses_less_on_a_slice() -> None:
+    def cut_and_start(draft: Any) -> None:
+        draft.repartition(Repartition(0, 0, HALVES))
+        draft.start(0, mig(0, 0, 4))
+
+    result = run([job("a", 60, gpu_util_frac=0.5)], "1x1:A100", Timetable({0.0: cut_and_start}))
+    # Half of its time the GPU works: 30 s stay as they are, 30 s become 30 / 0.429.
+    assert finished(result) == {"a": pytest.approx(30 + 30 / 0.429)}
+
+
+def test_a_trace_says_how_jobs_may_hold_a_gpu() -> None:
+    frame = pl.DataFrame({"submit_s": [0.0], "duration_s": [60.0], "gpus": [1], "sharing": ["mig"]})
+    assert simulate(frame, "1x1:A100", "mig").engine.state.jobs.spec(0).sharing == frozenset((Sharing.MIG,))
+    with pytest.raises(GpuwiseError, match="way to hold a GPU"):
+        simulate(frame.with_columns(sharing=pl.lit("alone")), "1x1:A100")
+
+
 def test_a_gpu_that_is_being_cut_lets_nobody_begin() -> None:
     def cut_and_start(draft: Any) -> None:
         draft.repartition(Repartition(0, 0, HALVES))

@@ -40,7 +40,7 @@ def test_the_report_shows_the_same_use_as_the_table(policy: str) -> None:
     assert result.metrics.gpu_util_frac * 2 * result.metrics.makespan_s == pytest.approx(work)
 
 
-@pytest.mark.parametrize(("speeds", "used"), [((("A100/3g", 0.9),), 0.9 * 0.3), ((), 0.429 * 0.3)])
+@pytest.mark.parametrize(("speeds", "used"), [((("A100/3g", 0.9),), 0.9 * 0.3), ((), 0.3 / (0.7 + 0.3 / 0.429))])
 def test_a_job_on_a_slice_uses_less_by_as_much_as_it_is_slower_there(speeds: Any, used: float) -> None:
     def cut_and_start(draft: Any) -> None:
         draft.repartition(Repartition(0, 0, HALVES))

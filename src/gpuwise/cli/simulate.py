@@ -93,14 +93,18 @@ def simulate_command(
         make_policy(name)
     loaded = read_trace(trace, format=format_, skip_bad=skip_bad, throughputs=throughputs)
     _tell_left_out(loaded)
-    results = [
-        simulate(
-            loaded, spec, name, placement=placement, seed=seed,
-            round_s=None if round_length is None else parse_duration_s(round_length),
-            forecast_error=forecast_error, oversized="drop" if drop_oversized else "error",
-        )
-        for name in _progress(names)
-    ]  # fmt: skip
+    results, refused = [], []
+    for name in _progress(names):
+        try:
+            results.append(simulate(
+                loaded, spec, name, placement=placement, seed=seed,
+                round_s=None if round_length is None else parse_duration_s(round_length),
+                forecast_error=forecast_error, oversized="drop" if drop_oversized else "error",
+            ))  # fmt: skip
+        except GpuwiseError as error:
+            refused.append(GpuwiseError(f"{name}: {error}") if len(names) > 1 else error)
+    if not results:
+        raise refused[0]
     show([result.as_dict() for result in results], output, COLUMNS, title=f"{loaded.name} on {spec.describe()}")
     if report is not None:
         from gpuwise.sim.report import html_report
@@ -116,6 +120,8 @@ def simulate_command(
         results[0].engine.journal.write(writable(journal))
     if jobs_to is not None:
         _write_frame(results[0].to_frame(), writable(jobs_to))
+    if refused:  # after what the other policies gave
+        raise GpuwiseError("; ".join(map(str, refused)))
 
 
 def compare_command(

@@ -14,6 +14,7 @@ from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.spec import ClusterSpec, Sharing, slice_name
 from gpuwise.core.tables import Array, read_only
+from gpuwise.core.units import WHOLE_GPU_MILLI
 
 
 class Residents:
@@ -107,9 +108,10 @@ class DeclaredRates:
     """Steps per second as declared: steps over duration, scaled by GPU type, gang size and share of the GPU.
 
     A job's own ``speeds`` come before the speed of the GPU type. A gang of other than the declared size runs at a speed
-    proportional to its GPUs. In a time slice a job has its share of the time. Jobs that share a device at the same time
-    slow each other down when their utilizations add up to more than one GPU. Durations and utilizations may be given
-    apart from the table: what is true need not be what is declared.
+    proportional to its GPUs. In a time slice a job has its share of the time; on a MIG slice that ``speeds`` do not
+    name, the part of its time in which the GPU is busy grows as the GPU shrinks. Jobs that share a device at the same
+    time slow each other down when their utilizations add up to more than one GPU. Durations and utilizations may be
+    given apart from the table: what is true need not be what is declared.
     """
 
     def __init__(
@@ -154,7 +156,11 @@ class DeclaredRates:
             return rate / max(1.0, load)
         if placement.sharing is Sharing.MIG and own and self._slice(placement) in table.speed_tables[own]:
             return rate
-        return rate * min(1.0, placement.milli / shape.milli)
+        share = min(1.0, placement.milli / shape.milli)
+        if placement.sharing is Sharing.MIG:  # Amdahl's law: only the time in which the GPU is busy grows on a slice
+            busy = min(1.0, self._utilization(job) * WHOLE_GPU_MILLI / shape.milli)
+            return rate / (1.0 - busy + busy / share)
+        return rate * share
 
     def _own_speed(self, told: Mapping[str, float], placement: Placement) -> float:
         """How fast a job is where it is placed, by what is told of it; a gang is as fast as its slowest GPU."""
@@ -171,4 +177,4 @@ class DeclaredRates:
     def _utilization(self, job: int) -> float:
         told = self._gpu_util_frac
         known: float = self._jobs.gpu_util_frac.item(job) if told is None else told[job]
-        return known if known == known else self._jobs.shape_of(job).milli / 1000
+        return known if known == known else self._jobs.shape_of(job).milli / WHOLE_GPU_MILLI

@@ -42,7 +42,7 @@ class StaticMig:
         if not any(self._layout(gpu) for gpu in gpu_types() if has_mig(gpu)):
             raise GpuwiseError(
                 f"policy {self.name!r}: layout is {self.layout!r}, which no GPU can be cut into; "
-                "write for example 3g.20gb+2g.10gb+2g.10gb, see gpuwise gpus"
+                "write for example 3g.20gb+2g.10gb+2g.10gb, see gpuwise gpus --mig"
             )
 
     def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
@@ -82,7 +82,7 @@ class StaticMig:
     def _layout(self, gpu: str) -> Layout | None:
         if not has_mig(gpu):
             return None
-        profiles = [_profile(gpu, each) for each in re.split(r"[+, ]+", self.layout.strip())]
+        profiles = [_profile(gpu, each) for each in re.split(r"[+,]", self.layout)]
         known = [each for each in profiles if each is not None]
         return layout_of(gpu, known) if known and len(known) == len(profiles) else None
 

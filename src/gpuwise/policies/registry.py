@@ -105,8 +105,11 @@ def make_policy(text: str) -> Policy:
         raise UnknownNameError("policy", name, policies()) from None
     if isinstance(factory, _Lazy):
         factory = factory.load()
-    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    parameters = dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))  # a plus is a plus, not a space
     return factory(**{key: _convert(factory, name, key, value) for key, value in parameters.items()})
+
+
+_WORDS: Mapping[Any, str] = {bool: "yes or no", int: "a whole number", float: "a number"}
 
 
 def _convert(factory: Factory, policy: str, key: str, text: str) -> Any:
@@ -124,4 +127,4 @@ def _convert(factory: Factory, policy: str, key: str, text: str) -> Any:
             return kind(text)
         return tuple(float(part) for part in text.split(","))
     except (KeyError, ValueError):
-        raise GpuwiseError(f"policy {policy!r}: {key} is {text!r}, which is not a value of that kind") from None
+        raise GpuwiseError(f"policy {policy!r}: {key} is {text!r}; it must be {_WORDS.get(kind, 'numbers')}") from None

@@ -27,7 +27,7 @@ class Share(Terms):
 
     name = "share"
     wakes_on = CAPACITY_CHANGES
-    depth: int = 100
+    depth: int = 32
     """How many waiting jobs are looked at."""
 
     def __post_init__(self) -> None:

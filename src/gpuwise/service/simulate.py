@@ -20,7 +20,7 @@ from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import MakeRates, Placer, Policy, holds
-from gpuwise.core.spec import ClusterSpec, JobSpec, only_held_as
+from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing, only_held_as
 from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_bytes
@@ -152,7 +152,18 @@ def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
     columns["gpu_types"] = [known[text] for text in columns["gpu_types"]]
     speeds = {text: _speeds(text) for text in set(columns["speeds"])}
     columns["speeds"] = [speeds[text] for text in columns["speeds"]]
+    sharing = {text: _sharing(text) for text in set(columns["sharing"])}
+    columns["sharing"] = [sharing[text] for text in columns["sharing"]]
     return columns, trace.name
+
+
+def _sharing(text: str) -> frozenset[Sharing]:
+    """Ways to hold a GPU as a trace writes them: ``exclusive|mig``."""
+    known = {mode.name.lower(): mode for mode in Sharing}
+    asked = text.lower().split("|") if text else list(known)
+    if unknown := [each for each in asked if each not in known]:
+        raise UnknownNameError("way to hold a GPU", unknown[0], known)
+    return frozenset(known[each] for each in asked)
 
 
 def _speeds(text: str) -> tuple[tuple[str, float], ...]:

@@ -19,7 +19,7 @@ from gpuwise.policies.beliefs import speed, speeds, time_left_s
 from gpuwise.policies.slices.cuts import Cut, Where, assign, best_cut, on_piece
 from gpuwise.policies.slices.mig_gpus import Gpus, may_slice
 
-LOOK_AT = 32
+LOOK_AT = 8
 """Open devices that are looked at for each job and kind of sharing, those with the least left first."""
 MOST_SLICES = 7
 STILL_GOOD = 0.7
@@ -211,12 +211,12 @@ class Offers:
         places = [placement, *(draft.placement(each) or placement for each in there)]
         without = [[], *([other for other in there if other != each] for each in there)]
         together = [[other for other in jobs if other != each] for each in jobs]
-        before, after = speeds(view, jobs, places, without), speeds(view, jobs, places, together)
         by_themselves = speeds(view, jobs, places, [[]] * len(jobs))
         least = speeds(view, jobs, places, together, surely=True)
         bound = 1.0 - self._terms.most_slowdown
         if not all(low >= bound * own > 0 for low, own in zip(least, by_themselves, strict=True)):
             return None
+        before, after = speeds(view, jobs, places, without), speeds(view, jobs, places, together)
         lost_s = sum(
             time_left_s(view, each, slow) - time_left_s(view, each, fast)
             for each, fast, slow in zip(there, before[1:], after[1:], strict=True)

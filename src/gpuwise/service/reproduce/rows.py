@@ -41,7 +41,8 @@ class Row:
         """The error as a person reads it."""
         if math.isnan(self.error):
             return None
-        return f"{self.error:+.2f} points" if self.unit == "%" else f"{100 * self.error:+.2f} %"
+        told = round(self.error if self.unit == "%" else 100 * self.error, 2) + 0.0  # never -0.00
+        return f"{told:+.2f} {'points' if self.unit == '%' else '%'}"
 
     @property
     def met(self) -> bool | None:

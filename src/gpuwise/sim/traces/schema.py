@@ -10,6 +10,7 @@
 | gpu_frac | f64 | 1 | share of each GPU it needs, above 0 and at most 1 |
 | gpu_memory_bytes | f64 | 0 | memory on each GPU; 0 is unknown |
 | gpu_types | str | "" | GPU types it may run on, joined by "|"; "" is any |
+| sharing | str | "" | how it may hold a GPU, such as "exclusive|mig"; also time_slice, shared; "" is any |
 | cpus | f64 | 0 | CPU cores of the whole job; 0 is not asked |
 | memory_bytes | f64 | 0 | host memory of the whole job; 0 is not asked |
 | priority | i64 | 0 | higher is more important |
@@ -98,6 +99,7 @@ TRACE_SCHEMA: dict[str, Column] = {
     "gpu_frac": Column(pl.Float64, 1.0, FRACTION),
     "gpu_memory_bytes": Column(pl.Float64, 0.0, BYTES),
     "gpu_types": Column(pl.String, ""),
+    "sharing": Column(pl.String, ""),
     "cpus": Column(pl.Float64, 0.0, CPUS),
     "memory_bytes": Column(pl.Float64, 0.0, BYTES),
     "priority": Column(pl.Int64, 0, PRIORITY),
