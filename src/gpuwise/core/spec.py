@@ -68,7 +68,7 @@ class JobSpec:
     """Forecast GPU utilization when alone; NaN is unknown."""
     speeds: tuple[tuple[str, float], ...] = ()
     """Forecast speed on GPU types, and on slices of them (``A100/2g``: two compute slices), relative to the GPU that
-    ``duration_s`` is for; a type that is not named runs it at the node's ``speed``, a slice by Amdahl's law from ``gpu_util_frac``."""
+    ``duration_s`` is for; a type that is not named runs it at the node's ``speed``, a slice by Amdahl's law."""
     suspend_s: float = 0.0
     resume_s: float = 0.0
     migrate_s: float = 0.0
