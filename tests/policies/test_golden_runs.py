@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import cluster, finished, job, node, run, started, stays
+from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 
 # -- fifo --------------------------------------------------------------------------------------------------------------
@@ -273,6 +274,13 @@ def test_backfill_counts_with_the_speed_of_the_node_it_fills_in_on():
     starts = started(run(jobs, slow, "fifo-backfill"))
     assert (starts["head"], starts["short"]) == (100, 2)
     assert starts["long"] >= 140  # head: 10 / 0.25 = 40 s
+
+
+def test_srsf_counts_a_fraction_that_is_held_alone_as_a_fraction():
+    only = frozenset((Sharing.EXCLUSIVE,))
+    jobs = [job("a", 100, gpu_frac=0.5, sharing=only), job("b", 60, at=1)]
+    # a holds the whole GPU but has asked for half: 49.5 GPU seconds are left of it at 1, fewer than b's 60.
+    assert started(run(jobs, "1x1:V100", "srsf")) == {"a": 0, "b": 100}
 
 
 def test_srsf_counts_fractions_of_a_gpu_alike_for_those_who_wait_and_those_who_run():

@@ -1,1 +1,1 @@
-"""Who gets which GPUs: one file a policy, and the placements they share."""
+"""Who gets which GPUs: one file a policy, and what they share in folders by subject."""

@@ -75,6 +75,8 @@ class ShortestRemainingService(ShortestRemainingTime):
         return view.work_left_s(job) * shape.gpus * shape.milli / WHOLE_GPU_MILLI
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """Believed GPU time left of jobs that hold GPUs."""
-        remaining: Array = view.work_left_of(jobs) * view.jobs.held_gpus[jobs]
+        """Believed GPU time left of jobs that hold GPUs: by what they asked for, as of those who wait."""
+        shapes = view.jobs.shapes
+        asked = np.fromiter((shape.gpus * shape.milli / WHOLE_GPU_MILLI for shape in shapes), "f8", len(shapes))
+        remaining: Array = view.work_left_of(jobs) * asked[view.jobs.shape[jobs]]
         return remaining
