@@ -18,8 +18,8 @@ from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.placing.placement import Hosts
 from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece
-from gpuwise.policies.slices.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, start_whole, why_unplaced
-from gpuwise.policies.slices.moves import bring_back, promote
+from gpuwise.policies.slices.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, why_unplaced
+from gpuwise.policies.slices.moves import bring_back, join_empty, promote, start_uncut
 
 PAUSES = 2
 """Every cut is reckoned with the one that will undo it."""
@@ -94,20 +94,13 @@ class _Turn:
         """Places a job where it adds most speed, if anywhere."""
         shape = self.view.shape(job)
         if not may_slice(shape):
-            return self._start_plain(job)
+            return start_uncut(self.gpus, job)
         options = self._whole(job) or [*self._on_free_slices(job), *self._beside_others(job)]
         best = max(options, key=lambda option: option.worth, default=None)
         if best is None or not best.worth > 0:
-            return not shape.alone and self._start_plain(job)  # one that may share whole GPUs needs no slice
+            return not shape.alone and start_uncut(self.gpus, job)  # one that may share whole GPUs needs no slice
         self._carry_out(job, best)
         return True
-
-    def _start_plain(self, job: int) -> bool:
-        if start_whole(self.draft, job):
-            return True
-        for where in list(self.gpus.empty()):
-            self.gpus.make_whole(where)
-        return start_whole(self.draft, job)
 
     def _whole(self, job: int) -> list[_Option]:
         """GPUs for itself."""
@@ -169,8 +162,7 @@ class _Turn:
         """Moves jobs to free places that are better, and cuts GPUs anew where those on them leave room."""
         if self.gpus.held:
             return
-        for where in list(self.gpus.empty()):
-            self.gpus.make_whole(where)
+        join_empty(self.gpus)
         promote(self.gpus)
         free = self.draft.capacity.free_slices
         with_room = [gpu for gpu in self.gpus.shared() if free.get(gpu.where)]

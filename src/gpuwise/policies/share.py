@@ -18,7 +18,8 @@ from gpuwise.core.view import ClusterView, Draft
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.packing.offers import Offer, Offers, Terms
 from gpuwise.policies.slices.cuts import Where
-from gpuwise.policies.slices.mig_gpus import Gpus, alone, holds_cut_or_whole, room_numbers, start_whole, why_unplaced
+from gpuwise.policies.slices.mig_gpus import Gpus, alone, holds_cut_or_whole, room_numbers, why_unplaced
+from gpuwise.policies.slices.moves import start_uncut
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class _Turn:
     def place(self, job: int, line: list[int]) -> bool:
         """Places a job or lets it wait; False for a gang that does not fit: nobody passes it."""
         if self.view.shape(job).gpus != 1:
-            return self._start_whole(job)
+            return start_uncut(self.gpus, job)
         best = min(self._offers.to(job, line), key=lambda offer: offer.cost, default=None)
         waits = self._wait(job, line, math.inf if best is None else best.cost)
         if best is not None and not waits:
@@ -90,13 +91,6 @@ class _Turn:
         usable = [where for where in empty_s if type_of[where[0]] in types]
         if usable:
             self.gpus.keep(min(usable, key=lambda where: (empty_s[where], where)))
-
-    def _start_whole(self, job: int) -> bool:
-        if start_whole(self.draft, job):
-            return True
-        for where in list(self.gpus.empty()):
-            self.gpus.make_whole(where)
-        return start_whole(self.draft, job)
 
     def _take(self, job: int, offer: Offer) -> None:
         if offer.cut is not None:

@@ -143,7 +143,9 @@ class House:
         return self.machine.read(running)
 
     def _look(self) -> tuple[float, Alone, Mapping[Where, Reading]]:
-        """Who is alone on which devices, and what these do."""
+        """Who is alone on which devices, and what these do; a service without jobs is left in peace."""
+        if not any(record.status == "running" for record in self.controller.live_records()):
+            return self.clock.now_s(), {}, {}
         jobs = self.controller.ask(lambda desk: alone(desk.engine.state)).result(PATIENCE_S)
         return self.clock.now_s(), jobs, self._read_devices() if jobs else {}
 

@@ -13,7 +13,7 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.slices.cuts import Where, assign, on_piece
-from gpuwise.policies.slices.mig_gpus import Gpus, alone, may_slice
+from gpuwise.policies.slices.mig_gpus import Gpus, alone, may_slice, start_whole
 
 WORTH_MOVING = 0.05
 """A job is moved if that saves at least this part of the time it still needs."""
@@ -82,3 +82,17 @@ def _largest_free(gpus: Gpus) -> int:
     if any(capacity.idle_total):
         return WHOLE_GPU_MILLI
     return max((piece.milli for where in gpus.cut() for piece in capacity.free_slices[where]), default=0)
+
+
+def start_uncut(gpus: Gpus, job: int) -> bool:
+    """Starts a job on whole GPUs, made of empty ones that are cut if there are no others."""
+    if start_whole(gpus.draft, job):
+        return True
+    join_empty(gpus)
+    return start_whole(gpus.draft, job)
+
+
+def join_empty(gpus: Gpus) -> None:
+    """Makes the GPUs whole that are cut and empty."""
+    for where in list(gpus.empty()):
+        gpus.make_whole(where)
