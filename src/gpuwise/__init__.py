@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from gpuwise.service.predict import predict
     from gpuwise.service.simulate import simulate
     from gpuwise.sim.conformance import check_policy
+    from gpuwise.sim.faults import NodeFault
     from gpuwise.sim.result import SimulationResult
     from gpuwise.sim.traces import Trace, read_trace, write_trace
-    from gpuwise.sim.virtual import NodeFault
 
 
 _HOME = {
@@ -33,7 +33,7 @@ _HOME = {
     "GpuwiseError": "gpuwise.core.errors",
     "JobSpec": "gpuwise.core.spec",
     "NOTHING": "gpuwise.core.commands",
-    "NodeFault": "gpuwise.sim.virtual",
+    "NodeFault": "gpuwise.sim.faults",
     "NodeSpec": "gpuwise.core.spec",
     "Placement": "gpuwise.core.commands",
     "Policy": "gpuwise.core.protocols",

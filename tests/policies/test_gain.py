@@ -19,7 +19,7 @@ from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.simulate import Truth
 from gpuwise.sim.conformance import check_policy
-from gpuwise.sim.virtual import NodeFault
+from gpuwise.sim.faults import NodeFault
 
 BOTH = "1x1:P100+1x1:V100"
 

@@ -15,7 +15,8 @@ from gpuwise.core.events import JobFinished, JobStarted, JobSubmitted, JobSuspen
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.view import Draft
-from gpuwise.sim.virtual import NodeFault, VirtualExecutor
+from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.virtual import VirtualExecutor
 
 
 def executor_of(jobs: list[JobSpec], spec: ClusterSpec, **more: Any) -> VirtualExecutor:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,8 +11,8 @@ from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.devices.machine import Reading, Where
+from gpuwise.live.repeating import Repeating
 
-log = logging.getLogger("gpuwise.profile")
 EVERY_S = 5.0
 NEWS_FRAC = 0.1
 """A utilization is told when it differs by this much of a GPU from what is believed, or when nothing is."""
@@ -67,8 +65,8 @@ class Profiles:
         return news
 
 
-class Profiler:
-    """A thread that looks at the devices every few seconds."""
+class Profiler(Repeating):
+    """Looks at the devices every few seconds, in a thread of its own, and tells what is news."""
 
     def __init__(
         self,
@@ -77,23 +75,10 @@ class Profiler:
         every_s: float = EVERY_S,
         profile_s: float = PROFILE_S,
     ) -> None:
-        self._look = look
-        self._tell = tell
-        self._every_s = every_s
-        self._profiles = Profiles(profile_s)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpuwise-profiler", daemon=True)
-        self._thread.start()
+        profiles = Profiles(profile_s)
 
-    def close(self) -> None:
-        """Ends the thread."""
-        self._ending.set()
-        self._thread.join(5.0)
+        def look_once() -> None:
+            if news := profiles.note(*look()):
+                tell(news)
 
-    def _run(self) -> None:
-        while not self._ending.wait(self._every_s):
-            try:
-                if news := self._profiles.note(*self._look()):
-                    self._tell(news)
-            except Exception as error:  # a look that fails is made again; jobs do not depend on it
-                log.warning("could not look at what jobs use: %s", error)
+        super().__init__("profiler", every_s, look_once)

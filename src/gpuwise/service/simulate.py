@@ -30,10 +30,11 @@ from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
+from gpuwise.sim.faults import NodeFault
 from gpuwise.sim.memory import Memory
 from gpuwise.sim.result import SimulationResult
 from gpuwise.sim.traces import Trace, read_trace, trace_from_frame
-from gpuwise.sim.virtual import NodeFault, VirtualExecutor
+from gpuwise.sim.virtual import VirtualExecutor
 
 
 @dataclass(frozen=True, slots=True)

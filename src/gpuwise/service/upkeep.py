@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 import time
 from pathlib import Path
 
-from gpuwise.core.records import Store, StoreError
+from gpuwise.core.records import Store
+from gpuwise.live.repeating import Repeating
 
 log = logging.getLogger("gpuwise.upkeep")
 EVERY_S = 3600.0
@@ -16,29 +16,14 @@ KEEP_LINES = 200_000
 DAY_S = 86_400.0
 
 
-class Upkeep:
+class Upkeep(Repeating):
     """A thread that looks once an hour."""
 
     def __init__(self, store: Store, jobs: Path, keep_days: float, every_s: float = EVERY_S) -> None:
         self._store = store
         self._jobs = jobs
         self._keep_s = keep_days * DAY_S
-        self._every_s = every_s
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpuwise-upkeep", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._ending.set()
-        self._thread.join(5.0)
-
-    def _run(self) -> None:
-        while not self._ending.wait(self._every_s):
-            try:
-                self.tidy(time.time())
-            except (StoreError, OSError) as error:
-                log.warning("could not tidy up: %s", error)
+        super().__init__("upkeep", every_s, lambda: self.tidy(time.time()))
 
     def tidy(self, now: float) -> None:
         """Forgets what ended too long ago."""

@@ -23,7 +23,8 @@ from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.sim.virtual import NodeFault, VirtualExecutor
+from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.virtual import VirtualExecutor
 
 
 class NotConformingError(GpuwiseError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
@@ -40,19 +39,11 @@ from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.protocols import ClusterFacts, RateModel
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState, Residents
+from gpuwise.sim.faults import NodeFault, apart
 from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFault:
-    """A node that is lost at a time and back after a while."""
-
-    at_s: float
-    node: int
-    down_s: float = math.inf
 
 
 class VirtualExecutor:
@@ -98,7 +89,7 @@ class VirtualExecutor:
         self._sequence = count()
         self._now: list[Event] = []
         self.lost_steps = 0.0
-        for fault in _apart(faults):
+        for fault in apart(faults):
             self._push(fault.at_s, NodeLost(fault.at_s, fault.node, ()))
             if math.isfinite(fault.down_s):
                 back_s = fault.at_s + fault.down_s
@@ -361,18 +352,3 @@ class VirtualExecutor:
         self._left[job] = self._jobs.steps.item(job) - before
         self._epoch[job] += 1
         return job, before
-
-
-def _apart(faults: Iterable[NodeFault]) -> list[NodeFault]:
-    """Faults in order, those of one node that overlap made one."""
-    last: dict[int, NodeFault] = {}
-    found: list[NodeFault] = []
-    for fault in sorted(faults, key=lambda fault: (fault.at_s, fault.node)):
-        before = last.get(fault.node)
-        if before is not None and fault.at_s <= before.at_s + before.down_s:
-            found.remove(before)
-            ends_s = max(before.at_s + before.down_s, fault.at_s + fault.down_s)
-            fault = NodeFault(before.at_s, fault.node, ends_s - before.at_s)
-        last[fault.node] = fault
-        found.append(fault)
-    return found
