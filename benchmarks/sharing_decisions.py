@@ -30,7 +30,7 @@ def workload(jobs: int, seed: int = 0) -> list[JobSpec]:
             gpu_util_frac=0.2 + 0.035 * (kind := int(rng.integers(20))),
             gpu_memory_bytes=(1 + 0.4 * kind) * GIB,
             model=f"model {kind}",
-            batch_size=32,
+            batch_per_gpu=32,
             speeds=(("V100", 1 + 0.03 * kind), ("P100", 1.0), ("A100", 2.0), ("A100/1g", 1.2 - 0.05 * kind)),
         )
         for number in range(jobs)

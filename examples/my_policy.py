@@ -24,12 +24,12 @@ class LeastWorkWithSpare:
     short_s: float = 3600.0
 
     def rank(self, view: gpuwise.ClusterView, job: int) -> float:
-        return view.remaining_s(job) * view.shape(job).gpus
+        return view.time_left_s(job) * view.shape(job).gpus
 
     def decide(self, view: gpuwise.ClusterView, rng: np.random.Generator) -> gpuwise.Decision:
         draft = view.draft()
         for job in draft.waiting():
-            if view.remaining_s(job) <= self.short_s or self.leaves_spare(draft, job):
+            if view.time_left_s(job) <= self.short_s or self.leaves_spare(draft, job):
                 draft.start(job)
         return draft.seal()
 

@@ -9,17 +9,26 @@ from typing import Any
 import polars as pl
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.commands import Decision, Grant, MigSlice, Placement
+from gpuwise.core.commands import Command, Decision, Grant, MigSlice, Placement
+from gpuwise.core.draft import Draft
 from gpuwise.core.events import Event, JobSubmitted
 from gpuwise.core.jobs import JobTable, Shape
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.service.simulate import simulate
 from gpuwise.sim.result import SimulationResult
+
+
+def commands_of(engine: Engine, now_s: float, *events: Event) -> list[Command]:
+    """What an engine does about events, as its journal has it."""
+    before = len(engine.journal.records)
+    engine.step(now_s, events)
+    return [each for each in engine.journal.records[before:] if isinstance(each, Command)]
+
 
 HALVES = (MigSlice("3g.20gb", 0, 429, 20 * GIB), MigSlice("3g.20gb", 4, 429, 20 * GIB))
 """An A100 cut in two."""
@@ -59,7 +68,7 @@ def capacity_of(spec: ClusterSpec) -> Capacity:
     """Everything free."""
     nodes = NodeTable()
     for each in spec.nodes:
-        nodes.add(each)
+        nodes.put(each)
     return Capacity(nodes)
 
 
@@ -82,11 +91,10 @@ class Scripted:
         self.script: list[Any] = []
 
     def decide(self, view: ClusterView, rng: Any) -> Decision:
-        """Runs the next line of the script on a draft."""
+        """Runs the next line of the script on a draft; one that gives a decision is followed to the letter."""
         draft = view.draft()
-        if self.script:
-            self.script.pop(0)(draft)
-        return draft.seal()
+        given = self.script.pop(0)(draft) if self.script else None
+        return given if isinstance(given, Decision) else draft.seal()
 
 
 class Timetable:

@@ -54,6 +54,45 @@ def test_names_are_sorted_and_listed() -> None:
     assert {"simulate", "read_trace", "JobSpec", "ClusterSpec", "SimulationResult"} <= set(gpuwise.__all__)
 
 
+def test_a_policy_author_finds_everything_in_one_place() -> None:
+    from gpuwise.core.commands import COMMAND_TYPES
+    from gpuwise.core.events import EVENT_TYPES
+
+    kinds = {kind.__name__ for kind in (*COMMAND_TYPES, *EVENT_TYPES)}
+    parts = {"Grant", "Placement", "MigSlice", "Status", "Shape", "Capacity", "Placer", "Sharing", "Decision", "Draft"}
+    rates = {"RateModel", "Rates", "DeclaredRates", "PredictedRates", "Truth", "time_left_s"}
+    errors = {"GpuwiseError", "ReadOnlyError", "OverAllocationError", "DraftError", "InvalidDecisionError"}
+    assert kinds | parts | rates | errors <= set(gpuwise.__all__)
+
+
+def test_a_policy_needs_nothing_but_the_public_names() -> None:
+    class Halves:
+        """Two jobs on each GPU, by turns of a minute."""
+
+        name = "halves"
+        wakes_on = gpuwise.CAPACITY_CHANGES
+
+        def decide(self, view: gpuwise.ClusterView, rng: object) -> gpuwise.Decision:
+            draft = view.draft()
+            for job in draft.waiting():
+                places = ((0, device) for device in range(2))
+                half = next((place for place in places if self.has_half(draft, place)), None)
+                if half is not None:
+                    draft.time_slice(job, 60.0, [half], share=0.5)
+            return draft.seal()
+
+        def has_half(self, draft: gpuwise.Draft, place: tuple[int, int]) -> bool:
+            capacity = draft.capacity
+            return bool(capacity.idle[0] >> place[1] & 1) or capacity.open_milli[place] >= 500
+
+    result = simulate([JobSpec(id=name, duration_s=10.0) for name in "abcd"], "1x2:V100", Halves())
+    assert result.metrics.makespan_s == 20.0
+    placements = [record.placement for record in result.engine.journal.records if isinstance(record, gpuwise.Start)]
+    assert {(each.sharing, each.milli, each.quantum_s) for each in placements} == {
+        (gpuwise.Sharing.TIME_SLICE, 500, 60.0)
+    }
+
+
 def test_an_import_of_everything_works() -> None:
     namespace: dict[str, object] = {}
     exec("from gpuwise import *", namespace)

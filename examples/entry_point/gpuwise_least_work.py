@@ -17,7 +17,7 @@ class LeastWork:
     wakes_on = CAPACITY_CHANGES
 
     def rank(self, view: ClusterView, job: int) -> float:
-        return view.remaining_s(job) * view.shape(job).gpus
+        return view.time_left_s(job) * view.shape(job).gpus
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         draft = view.draft()

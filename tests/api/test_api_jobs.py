@@ -172,14 +172,14 @@ def test_wrong_queries_are_told(running: Running, query: str, told: str) -> None
         ({"command": ["x"], "env": {"A B": "x"}}, "env is ['A B']"),
         ({"command": ["x"], "env": {"A": 1}}, "env.A is 1"),
         ({"command": ["x"], "name": "a\nb"}, "name is"),
-        ({"command": ["x"], "array": [1, 1]}, "array is 'an index twice'"),
+        ({"command": ["x"], "array": [1, 1]}, "array is (1, 1)"),
         ({"command": ["x"], "array": [-1]}, "array.0 is -1"),
         ({"command": ["x"], "array": list(range(10_001))}, "array is a list"),
         ({"command": ["x"], "after": ["../1"]}, "after.0 is '../1'"),
         ({"command": ["x"], "sharing": ["mine"]}, "sharing.0 is 'mine'"),
         ({"command": ["x"], "sharing": []}, "sharing is a list"),
         ({"command": ["x"], "processes": "two"}, "processes is 'two'"),
-        ({"command": ["x"], "priority": 10**7}, "priority is 10000000"),
+        ({"command": ["x"], "priority": 10**16}, "priority is 10000000000000000"),
         ({"command": ["x"] * 5000}, "command is a list"),
         ([], "the body is a list"),
         ("x", "the body is 'x'"),
@@ -190,6 +190,23 @@ def test_wrong_jobs_are_told_which_value_is_wrong(running: Running, body: Any, t
     answer = running.bob.call("POST", "/v1/jobs", json=body)
     assert answer.status_code == 422, answer.text
     assert told in message(answer)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"gpus": 70_000}, "gpus"),  # a bound
+        ({"array": [1_000_000_000]}, "array"),  # one more than the largest index there is
+        ({"gpu_frac": 0.5, "gpus": 2}, "gpu_frac"),  # two fields that contradict each other
+        ({"env": {"A B": ""}}, "env"),
+        ({"require": {"zone": []}}, "require"),
+        ({"roles": [{"name": "ps", "count": 2}], "cpus": 4}, "cpus"),
+    ],
+)
+def test_an_error_names_the_field_for_programs(running: Running, wrong: dict[str, Any], field: str) -> None:
+    answer = running.bob.call("POST", "/v1/jobs", json={"command": ["x"], **wrong})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -24,6 +24,8 @@ ENDPOINTS: list[tuple[str, str, Any, tuple[int, int, int, int, int]]] = [
     ("POST", "/v1/jobs/{uid}/cancel", None, (401, 403, 404, 200, 200)),
     ("GET", "/v1/queue", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/nodes", None, (401, 200, 200, 200, 200)),
+    ("POST", "/v1/nodes/nobody/drain", None, (401, 403, 403, 403, 404)),
+    ("POST", "/v1/nodes/nobody/undrain", None, (401, 403, 403, 403, 404)),
     ("GET", "/v1/top", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/events?follow=false", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/status", None, (401, 200, 200, 200, 200)),
@@ -64,6 +66,7 @@ def test_everybody_gets_the_answer_of_their_role(
 def test_no_endpoint_is_left_out(running: Running) -> None:
     known = {(method, path.partition("?")[0]) for method, path, _, _ in ENDPOINTS}
     known = {(method, path.replace("{token}", "{token_id}").replace("night", "{name}")) for method, path in known}
+    known = {(method, path.replace("nobody", "{node}")) for method, path in known}
     documented = running.nobody.get("/openapi.json").json()["paths"]
     assert {(method.upper(), path) for path, methods in documented.items() for method in methods} <= known
 

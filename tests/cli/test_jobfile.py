@@ -114,6 +114,22 @@ def test_values_as_people_write_them(text: str, name: str, expected: object, fol
     assert body(text).get(name) == expected
 
 
+def test_roles_are_text_or_tables_and_say_how_many_gpus_there_are(folder: Path) -> None:
+    text = body('role = ["ps:2,cpus=4,memory_bytes=8GiB", "worker:3,min_count=1,gpus=2"]')
+    tables = body(
+        '[[role]]\nname = "ps"\ncount = 2\ncpus = 4\nmemory_bytes = "8GiB"\n'
+        '[[role]]\nname = "worker"\ncount = 3\nmin_count = 1\ngpus = 2'
+    )
+    assert text == tables
+    assert (text["gpus"], text["min_gpus"]) == (6, 2)
+    assert text["roles"][0] == {"name": "ps", "count": 2, "cpus": 4, "memory_bytes": 8 * GIB}
+
+
+@pytest.mark.parametrize("text", ["'zone=a,b'", "['zone=a,b']", "{zone = 'a,b'}", "{zone = ['a', 'b']}"])
+def test_labels_are_text_or_a_table(text: str, folder: Path) -> None:
+    assert body(f"require = {text}\nwithin = 'zone'")["require"] == {"zone": ["a", "b"]}
+
+
 def test_a_command_on_one_line_is_split_as_a_shell_would(folder: Path) -> None:
     (draft,) = read("command = \"python -c 'print(1); print(2)' $HOME\"")
     assert draft.body()["command"] == ["python", "-c", "print(1); print(2)", "$HOME"]
@@ -211,7 +227,7 @@ WRONG = {
     "numbers in a command": ('command = ["sleep", 5]', "job.toml:1: command", "['sleep', 5]"),
     "gpus": (OK + '\n\ngpus = "many"', "job.toml:4: gpus is 'many'", "such as 2", "1-4"),
     "gpus backwards": (OK + 'gpus = "4-1"', "job.toml:2: gpus is '4-1'"),
-    "too many gpus": (OK + "gpus = 5000", "job.toml:2: gpus is 5000", "at most 4096"),
+    "too many gpus": (OK + "gpus = 70000", "job.toml:2: gpus is 70000", "to 65536"),
     "fraction of several": (OK + "gpus = 2\ngpu_frac = 0.5", "job.toml:3: gpu_frac is 0.5", "one GPU"),
     "fraction": (OK + "gpu_frac = 1.5", "job.toml:2: gpu_frac is 1.5", "at most 1"),
     "memory": (OK + 'gpu_memory = "4 apples"', "job.toml:2: gpu_memory is '4 apples'", "4GiB"),
@@ -229,6 +245,13 @@ WRONG = {
     "sharing": (OK + 'sharing = "sometimes"', "job.toml:2: sharing is 'sometimes'", "time-slice"),
     "processes": (OK + 'processes = "two"', "job.toml:2: processes is 'two'", "one or per-gpu"),
     "reserved variable": (OK + '[env]\nGPUWISE_X = "1"', "job.toml:2: env", "GPUWISE_"),
+    "label without a value": (OK + 'require = "zone"', "job.toml:2: require is 'zone'", "zone=a,b"),
+    "label twice": (OK + 'require = ["zone=a", "zone=b"]', "job.toml:2: require", "each key once"),
+    "role without a count": (OK + 'role = "ps:many"', "job.toml:2: role is 'ps:many'", "ps:2,cpus=4"),
+    "need of a role": (OK + '[[role]]\nname = "ps"\ngpu = 1', "job.toml:2: role", "ps:2,cpus=4"),
+    "role without a name": (OK + "role = {count = 2}", "job.toml:2: role is {'count': 2}", "ps:2,cpus=4"),
+    "cpus beside roles": (OK + 'cpus = 4\nrole = "ps:2,cpus=4"', "job.toml:2: cpus is 4", "each role has its own"),
+    "gpus beside roles": (OK + 'gpus = 3\nrole = "w:2,gpus=1"', "job.toml:2: gpus is 3", "2, as many as its roles"),
     "name of a variable": (OK + '[env]\n"a b" = "1"', "job.toml:2: env", "a b"),
     "list in a variable": (OK + "[env]\nX = [1]", "job.toml:2: env", "names with values"),
     "name": (OK + 'name = "a\\nb"', "job.toml:2: name", "letters"),

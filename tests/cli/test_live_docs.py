@@ -64,7 +64,7 @@ def test_exit_codes_are_on_the_page() -> None:
 
 def test_job_files_on_the_page_are_right(tmp_path: Path) -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
-    for text, jobs in zip(blocks, (1, 2), strict=True):
+    assert len(blocks) == 3
+    for text, jobs in zip(blocks, (1, 2, 1), strict=True):
         (tmp_path / "job.toml").write_text(text)
         assert len([draft.body() for draft in read_jobfile(tmp_path / "job.toml")]) == jobs

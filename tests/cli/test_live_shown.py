@@ -62,7 +62,7 @@ def test_help_needs_neither_network_nor_drawing(words: list[str]) -> None:
     done = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, check=True)
     loaded = done.stdout.rsplit("LOADED", 1)[1].split()
     assert "gpuwise.cli.live.submit" in loaded
-    assert not {"http.client", "ssl", "rich", "numpy", "gpuwise.core.request"} & set(loaded)
+    assert not {"http.client", "ssl", "rich", "numpy", "gpuwise.core.jobs"} & set(loaded)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -66,6 +66,14 @@ OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "steps": (["--steps", "1000", "--grace", "0"], {"steps": 1000, "grace_s": 0}),
     "priority": (["--priority", "-5", "--retries", "3"], {"priority": -5, "retries": 3}),
     "array": (["--array", "0-2"], {"array": [0, 1, 2]}),
+    "labels": (
+        ["--require", "zone=a,b", "--require", "gen=2", "--prefer", "rack=7", "--within", "zone"],
+        {"require": {"zone": ["a", "b"], "gen": ["2"]}, "prefer": {"rack": ["7"]}, "within": "zone"},
+    ),
+    "roles": (
+        ["--role", "ps:2,cpus=4", "--role", "worker:1,gpus=1"],
+        {"roles": [{"name": "ps", "count": 2, "cpus": 4}, {"name": "worker", "gpus": 1}]},
+    ),
     "processes": (["--processes", "per-gpu"], {"processes": "per-gpu"}),
     "env": (["--env", "A=1=2", "--env", "B="], {"env": {"A": "1=2", "B": ""}}),
     "own folder": (["--workdir", ""], {"workdir": None}),
@@ -122,8 +130,8 @@ WRONG = {
     "GPUs below 0": (["--gpus", "-1", "true"], "--gpus is '-1'; it must be a number such as 2"),
     "no run time": (["--duration", "0s", "true"], "--duration is '0s'; it must be a time such as 90"),
     "value": (["--gpus", "many", "true"], "--gpus is 'many'; it must be a number such as 2"),
-    "range": (["--retries", "500", "true"], "--retries is 500; it must be 0 to 100"),
-    "field of another name": (["--grace", "2h", "true"], "--grace is 7200.0; it must be 0 to 3600 s"),
+    "range": (["--retries", "500", "true"], "--retries is 500; it must be a whole number from 0 to 100"),
+    "field of another name": (["--grace", "2h", "true"], "--grace is 7200.0; it must be a number of"),
     "fraction of several": (["--gpus", "2", "--gpu-frac", "0.5", "true"], "--gpu-frac is 0.5"),
     "variable": (["--env", "NO_SUCH_VARIABLE", "true"], "--env NO_SUCH_VARIABLE: you have no such variable"),
     "reserved variable": (["--env", "GPUWISE_X=1", "true"], "--env is ['GPUWISE_X']"),
@@ -270,7 +278,14 @@ def test_a_model_gives_run_time_memory_and_utilization(submit: Submit, model: st
     assert body["gpu_memory_bytes"] > 1e8
     assert 0 < body["gpu_util_frac"] <= 1
     assert body["speeds"]["K80"] == 1.0 < body["speeds"]["V100"]  # relative to the one the run time is for
-    assert "model" not in body
+    assert (body["model"], body["batch_per_gpu"], body.get("name")) == (model, 8, None)
+    for low, value, high in (
+        ("predicted_low_s", "predicted_s", "predicted_high_s"),
+        ("gpu_memory_low_bytes", "gpu_memory_bytes", "gpu_memory_high_bytes"),
+        ("gpu_util_low_frac", "gpu_util_frac", "gpu_util_high_frac"),
+    ):
+        assert 0 <= body[low] <= body[value] <= body[high]
+    assert body["gpu_memory_source"] == body["gpu_util_source"] == "predicted"
 
 
 def test_what_is_declared_counts_more_than_what_is_foreseen(submit: Submit, model: str) -> None:
@@ -297,10 +312,14 @@ def test_where_the_speed_of_devices_is_not_known_nothing_is_foreseen(submit: Sub
     assert "predicted_s" not in server.asked[1].json
 
 
-def test_a_batch_without_a_model_is_refused(submit: Submit) -> None:
-    answer, _ = submit("--batch", "8", "--", "true")
+def test_what_only_a_forecast_needs_is_refused_without_a_model(submit: Submit) -> None:
+    answer, _ = submit("--precision", "bf16", "--", "true")
     assert answer.code == 2
-    assert "--batch is for a forecast; say which model it is of, too" in answer.err
+    assert "--precision is for a forecast; say which model it is of, too" in answer.err
+
+
+def test_a_batch_may_be_declared_without_a_model(submit: Submit) -> None:
+    assert sent(submit, "--batch", "8", "true")["batch_per_gpu"] == 8
 
 
 def test_a_model_that_cannot_be_built_submits_nothing(submit: Submit, folder: Path, model: str) -> None:

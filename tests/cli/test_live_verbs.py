@@ -23,14 +23,16 @@ NONE = reply({"jobs": []})
 TOKENS = {"id": "ab12", "user": "ada", "role": "user", "created_at": 1.7e9, "expires_at": None, "revoked_at": None}
 QUEUE = {"name": "q", "max_gpus": 4.0, "max_jobs": None, "weight": 2.0, "users": ["ada"], "used_gpus": 1.0, "jobs": 1}
 DEVICE: dict[str, Any] = {
-    "index": 0, "name": "V100", "lost": False, "sharing": "shared", "free_frac": 0.5, "memory_bytes": 16 * 2**30,
+    "index": 0, "id": "GPU-1", "name": "V100", "lost": False, "claimed": False, "claimed_memory_bytes": 0.0,
+    "sharing": "shared", "free_frac": 0.5, "memory_bytes": 16 * 2**30,
     "util_frac": 0.75, "memory_used_bytes": 4 * 2**30, "power_w": 250.0, "temperature_c": None,
     "jobs": [{"id": "17", "name": "resnet", "frac": 0.25}, {"id": None, "name": "", "frac": 0.25}],
 }  # fmt: skip
 NODE: dict[str, Any] = {
-    "name": "box", "gpu_type": "V100", "stand_in": False, "lost": False, "cpus": 8.0, "free_cpus": 6.0,
+    "name": "box", "gpu_type": "V100", "stand_in": False, "lost": False, "drained": True, "labels": {"rack": "r1"},
+    "claimed_cpus": 2.0, "claimed_memory_bytes": 0.0, "cpus": 8.0, "free_cpus": 6.0,
     "memory_bytes": None, "free_memory_bytes": None,
-    "devices": [DEVICE, {**DEVICE, "index": 1, "lost": True, "jobs": []}],
+    "devices": [DEVICE, {**DEVICE, "index": 1, "lost": True, "jobs": [], "claimed_memory_bytes": 2.0**30}],
 }  # fmt: skip
 EVENTS = [{"seq": n, "at": 1.7e9 + n, "kind": "JobStarted", "job": "17", "text": "runs"} for n in (3, 4)]
 
@@ -69,7 +71,8 @@ def records(text: str) -> list[dict[str, str]]:
 
 VERBS = (
     "submit true", "submit --dry-run true", "queue", "queue -a", "show 17", "why 17", "wait 17", "cancel 17",
-    "suspend 17", "resume 17", "resize 17 --gpus 2", "top", "nodes", "status", "events", "events -f", "queues",
+    "suspend 17", "resume 17", "resize 17 --gpus 2", "top", "nodes", "nodes drain box", "nodes undrain box",
+    "status", "events", "events -f", "queues",
     "queues set q --weight 2", "queues delete q", "tokens list", "tokens create ada", "tokens revoke ab12", "audit",
 )  # fmt: skip
 
@@ -250,10 +253,20 @@ def test_why_of_a_large_array_is_asked_at_once(run: Run) -> None:
 def test_nodes_and_their_devices(run: Run) -> None:
     shown = right(run, "nodes -o table", reply({"nodes": [NODE]}))
     assert shown.splitlines()[3].split()[:5] == ["box", "V100", "2", "1", "6"]
-    assert "1 GPUs lost" in shown
+    assert "1 GPUs lost, drained" in shown
+    shown = right(run, "nodes -o wide", reply({"nodes": [NODE]}))
+    assert "rack=r1" in shown
+    assert "GPU 1: 1 GiB, 2 CPUs" in shown
     assert "17, another user's" in shown
     (row,) = records(right(run, "nodes", reply({"nodes": [NODE]})))
     assert json.loads(row["devices"]) == NODE["devices"]
+
+
+def test_nodes_are_drained_and_undrained(run: Run) -> None:
+    for verb, told in (("drain", "takes no new jobs"), ("undrain", "takes jobs again")):
+        answer, server = run(f"nodes {verb} box", reply({}))
+        assert (answer.code, answer.out) == (0, f"node box {told}\n")
+        assert (server.asked[0].method, server.asked[0].path) == ("POST", f"/v1/nodes/box/{verb}")
 
 
 def test_top_once(run: Run) -> None:

@@ -309,7 +309,7 @@ def test_a_node_that_joins_brings_its_type():
     capacity = capacity_of(MIXED)
     (shape,) = shapes_of(job("x", gpu_types=("H100",)))
     assert capacity.types_for(shape) == ()
-    capacity.add_node(capacity.nodes.add(node("d", 8, "H100")))
+    capacity.add_node(capacity.nodes.put(node("d", 8, "H100")))
     assert capacity.types_for(shape) == (2,)
     assert list(members(capacity.at_least(2, 8))) == [3]
     capacity.take(on((3, 7)), shape)

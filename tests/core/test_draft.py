@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_capacity import snapshot
 
-from builders import HALVES, cluster, draft_with, engine_with, job, mig, on
+from builders import HALVES, cluster, commands_of, draft_with, engine_with, job, mig, node, on
 from gpuwise.core.capacity import OverAllocationError
-from gpuwise.core.commands import Migrate, Rearrange, Repartition, Resize, Resume, Start, Suspend
+from gpuwise.core.commands import Migrate, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.draft import Draft
 from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, WokeUp
 from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import Draft
 from gpuwise.engine.engine import Engine
 
 
@@ -31,7 +31,7 @@ def decide(engine: Engine, script: object) -> list[object]:
     """What the engine does about a decision made by a script."""
     engine.policy.script = [script]
     now_s = engine.state.now_s
-    return list(engine.step(now_s, [WokeUp(now_s)]))
+    return list(commands_of(engine, now_s, WokeUp(now_s)))
 
 
 def submit(engine: Engine, gpus: int) -> None:
@@ -191,7 +191,7 @@ def test_an_idle_device_is_cut_and_its_slices_are_given_out():
     engine = engine_with([job("a", gpu_frac=0.4), job("b", gpu_frac=0.4)], cluster("1x1:A100"))
 
     def cut_and_start(draft: Draft) -> None:
-        draft.repartition(Repartition(0, 0, HALVES))
+        draft.cut(0, 0, HALVES)
         draft.start(0, mig(0, 0, 0))
         draft.start(1, mig(0, 0, 4))
 
@@ -199,7 +199,7 @@ def test_an_idle_device_is_cut_and_its_slices_are_given_out():
     assert engine.state.capacity.free_slices[0, 0] == ()
     assert engine.state.placed[1].sharing is Sharing.MIG
     with pytest.raises(OverAllocationError, match="in use"):
-        engine.view.draft().repartition(Repartition(0, 0, ()))
+        engine.view.draft().cut(0, 0, ())
 
 
 def test_a_view_shows_submitted_jobs_only_and_refuses_writes():
@@ -213,11 +213,23 @@ def test_a_view_shows_submitted_jobs_only_and_refuses_writes():
 
 def test_time_left_is_as_declared_while_waiting_and_by_the_rate_while_running():
     engine = engine_with([job("a", 100.0, 2, steps=400.0, min_gpus=1)], cluster("1x2:V100"))
-    assert engine.view.remaining_s(0) == 100.0
+    assert engine.view.time_left_s(0) == 100.0
     decide(engine, lambda draft: draft.start(0, on((0, 0))))
     engine.step(0.0, [JobStarted(0.0, 0)])
     # 400 steps in 100 s on two GPUs: 4 steps a second, so 2 a second on one, and 400 / 2 = 200 s.
-    assert engine.view.remaining_s(0) == 200.0
+    assert engine.view.time_left_s(0) == 200.0
     engine.step(50.0, [])
-    assert engine.view.remaining_s(0) == 150.0
+    assert engine.view.time_left_s(0) == 150.0
     assert engine.view.attained_gpu_s(0) == 50.0
+
+
+def test_a_suspension_is_not_undone_when_its_cpus_were_given_to_another():
+    machine = node("n", 2, cpus=8.0)
+    engine = engine_with([job("a", cpus=4.0), job("b", cpus=4.0), job("c", cpus=6.0)], cluster(machine))
+    engine.order(0.0, (Start(0, on((0, 0))), Start(1, on((0, 1)))))
+    draft = engine.view.draft()
+    draft.suspend(0)
+    draft.suspend(1)
+    assert draft.start(2)
+    assert not draft.keep(0)  # six of eight CPUs are given away
+    assert draft.placement(0) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from builders import job
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, PLACED, WAITING, JobTable, Status
+from gpuwise.core.schema import plain
 from gpuwise.core.spec import JobSpec, Sharing
 
 times = st.floats(0, 1e6)
@@ -41,7 +42,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         tenant=draw(names),
         steps=draw(st.none() | st.floats(1e-3, 1e9)),
         model=draw(names),
-        batch_size=draw(st.integers(0, 2**31 - 1)),
+        batch_per_gpu=draw(st.integers(0, 2**31 - 1)),
         gpu_util_frac=draw(st.floats(0, 1)),
         suspend_s=draw(times),
         resume_s=draw(times),
@@ -53,7 +54,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
 def in_full(spec: JobSpec) -> JobSpec:
     """A declaration with what it leaves open filled in, as the table keeps it."""
     low, high = spec.gpu_range
-    return replace(spec, min_gpus=low, max_gpus=high, steps=spec.total_steps)
+    return replace(spec, min_gpus=low, max_gpus=high)
 
 
 @given(st.lists(specs(), max_size=40, unique_by=lambda spec: spec.id), st.integers(0, 40))
@@ -61,13 +62,22 @@ def test_what_is_declared_comes_back(declared: list[JobSpec], split: int):
     table = JobTable()
     rows = [*table.declare(declared[:split]), *table.declare(declared[split:])]
     assert rows == list(range(len(declared))) == [table.row_of[spec.id] for spec in declared]
-    assert [table.spec(row) for row in rows] == [in_full(spec) for spec in declared]
+    assert [plain(table.spec(row)) for row in rows] == [plain(in_full(spec)) for spec in declared]
 
 
 def test_an_unknown_utilization_comes_back_unknown():
     table = JobTable()
     table.declare([job("a")])
     assert math.isnan(table.spec(0).gpu_util_frac)
+
+
+def test_whether_steps_are_known_is_kept_apart_from_how_many_are_counted():
+    table = JobTable()
+    table.declare([job("a", 60.0), job("b", 60.0, steps=60.0)])
+    assert table.steps[:2].tolist() == [60.0, 60.0]
+    assert table.steps_known[:2].tolist() == [0, 1]
+    table.duration_s[:2] = 90.0  # a revised run time makes nothing known
+    assert [table.spec(row).steps for row in (0, 1)] == [None, 60.0]
 
 
 def test_columns_give_the_same_table_as_objects():
@@ -81,14 +91,14 @@ def test_columns_give_the_same_table_as_objects():
     by_object.declare(declared)
     listed = {field.name: [getattr(spec, field.name) for spec in declared] for field in fields(JobSpec)}
     by_column.declare_columns(listed)
-    assert [by_column.spec(row) for row in range(3)] == [by_object.spec(row) for row in range(3)]
+    assert [plain(by_column.spec(row)) for row in range(3)] == [plain(by_object.spec(row)) for row in range(3)]
 
 
 def test_columns_may_be_left_out():
     table = JobTable()
     table.declare_columns({"id": ["a", "b"], "duration_s": [5.0, 6.0]})
-    # Only what has no default: one whole GPU, and as many steps as seconds.
-    assert replace(table.spec(1), gpu_util_frac=0.0) == in_full(job("b", 6.0, gpu_util_frac=0.0))
+    # Only what has no default: one whole GPU, steps unknown.
+    assert plain(table.spec(1)) == plain(in_full(job("b", 6.0)))
 
 
 def test_a_table_grows_and_keeps_what_it_had():

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import capacity_of, cluster, job, node
+from builders import capacity_of, cluster, job, node, shapes_of
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
 
 WRONG_JOBS = {
-    "no time": ({"duration_s": 0.0}, "job 'x': duration_s is 0.0; it must be above 0 s"),
-    "endless": ({"duration_s": math.inf}, "job 'x': duration_s is inf; it must be above 0 s"),
-    "time unknown": ({"duration_s": math.nan}, "job 'x': duration_s is nan; it must be above 0 s"),
-    "never submitted": ({"at": math.inf}, "job 'x': submit_s is inf; it must be a time of 0 s or later"),
-    "negative gang": ({"gpus": -1}, "job 'x': gpus is -1; it must be between min_gpus and max_gpus"),
+    "no time": ({"duration_s": 0.0}, "job 'x': duration_s is 0.0; it must be a duration above 0 s"),
+    "endless": ({"duration_s": math.inf}, "job 'x': duration_s is inf; it must be a duration above 0 s"),
+    "time unknown": ({"duration_s": math.nan}, "job 'x': duration_s is nan; it must be a duration above 0 s"),
+    "never submitted": ({"at": math.inf}, "job 'x': submit_s is inf; it must be a time from 0 s"),
+    "negative gang": ({"gpus": -1}, "job 'x': gpus is -1; it must be a whole number of GPUs from 0 to 65536"),
     "below its range": ({"gpus": 1, "min_gpus": 2}, "job 'x': gpus is 1; it must be between min_gpus and max_gpus"),
     "above its range": ({"gpus": 4, "max_gpus": 2}, "job 'x': gpus is 4; it must be between min_gpus and max_gpus"),
-    "no share": ({"gpu_frac": 0.0}, "job 'x': gpu_frac is 0.0; it must be above 0 and at most 1"),
-    "too large a share": ({"gpu_frac": 1.5}, "job 'x': gpu_frac is 1.5; it must be above 0 and at most 1"),
+    "no share": ({"gpu_frac": 0.0}, "job 'x': gpu_frac is 0.0; it must be a fraction above 0 and at most 1"),
+    "too large a share": ({"gpu_frac": 1.5}, "job 'x': gpu_frac is 1.5; it must be a fraction above 0 and at most 1"),
     "share of a gang": (
         {"gpus": 2, "gpu_frac": 0.5},
         "job 'x': gpu_frac is 0.5; it must be 1 unless the job asks for one GPU",
     ),
-    "no steps": ({"steps": 0.0}, "job 'x': steps is 0.0; it must be above 0"),
-    "deadline unknown": ({"deadline_s": math.nan}, "job 'x': deadline_s is nan; it must be a time, or inf for none"),
-    "no sharing": ({"sharing": frozenset()}, "job 'x': sharing is frozenset(); it must be at least one mode"),
-    "negative memory": ({"gpu_memory_bytes": -1.0}, "job 'x': gpu_memory_bytes is -1.0; it must be 0 or more"),
-    "endless memory": ({"memory_bytes": math.inf}, "job 'x': memory_bytes is inf; it must be 0 or more"),
-    "cpus unknown": ({"cpus": math.nan}, "job 'x': cpus is nan; it must be 0 or more"),
-    "negative suspension": ({"suspend_s": -1.0}, "job 'x': suspend_s is -1.0; it must be 0 or more"),
-    "negative resumption": ({"resume_s": -1.0}, "job 'x': resume_s is -1.0; it must be 0 or more"),
-    "negative migration": ({"migrate_s": -1.0}, "job 'x': migrate_s is -1.0; it must be 0 or more"),
-    "negative resize": ({"resize_s": -1.0}, "job 'x': resize_s is -1.0; it must be 0 or more"),
+    "no steps": ({"steps": 0.0}, "job 'x': steps is 0.0; it must be a number of steps above 0"),
+    "deadline unknown": ({"deadline_s": math.nan}, "job 'x': deadline_s is nan; it must be a deadline in s, or inf"),
+    "no sharing": (
+        {"sharing": frozenset()},
+        "job 'x': sharing is frozenset(); it must be at least one of exclusive, time_slice, shared, mig",
+    ),
+    "negative memory": (
+        {"gpu_memory_bytes": -1.0},
+        "job 'x': gpu_memory_bytes is -1.0; it must be a number of bytes from 0",
+    ),
+    "endless memory": ({"memory_bytes": math.inf}, "job 'x': memory_bytes is inf; it must be a number of bytes from 0"),
+    "cpus unknown": ({"cpus": math.nan}, "job 'x': cpus is nan; it must be a number of CPU cores from 0 to 1000000"),
+    "negative suspension": ({"suspend_s": -1.0}, "job 'x': suspend_s is -1.0; it must be a number of seconds from 0"),
+    "negative resumption": ({"resume_s": -1.0}, "job 'x': resume_s is -1.0; it must be a number of seconds from 0"),
+    "negative migration": ({"migrate_s": -1.0}, "job 'x': migrate_s is -1.0; it must be a number of seconds from 0"),
+    "negative resize": ({"resize_s": -1.0}, "job 'x': resize_s is -1.0; it must be a number of seconds from 0"),
 }
 
 
@@ -85,9 +92,15 @@ def test_nodes_of_a_cluster_have_different_names():
         cluster(node("a", 1), node("a", 2))
 
 
-def test_a_gpu_type_has_one_memory_size_and_one_speed():
-    with pytest.raises(GpuwiseError, match="node 'b': GPU type 'V100' already has another memory size or speed"):
-        capacity_of(cluster(node("a", 1, gpu_memory_bytes=16e9), node("b", 1, gpu_memory_bytes=32e9)))
+def test_a_gpu_type_with_another_memory_size_or_speed_is_another_type():
+    small, large = node("a", 1, gpu_memory_bytes=16e9), node("b", 1, gpu_memory_bytes=32e9)
+    fast = node("c", 1, gpu_memory_bytes=32e9, speed=2.0)
+    capacity = capacity_of(cluster(small, large, fast, replace(small, name="d")))
+    anywhere, on_large = shapes_of(job("any"), job("large", gpu_memory_bytes=20e9, gpu_types=("V100",)))
+    assert capacity.nodes.types == ["V100", "V100", "V100"]
+    assert capacity.nodes.type_of == [0, 1, 2, 0]
+    assert capacity.types_for(anywhere) == (0, 1, 2)
+    assert capacity.types_for(on_large) == (1, 2)
 
 
 # -- shorthand ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuwise.core.capacity import Claim
 from gpuwise.core.jobs import ENDED, PLACED, WAITING, Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState
@@ -34,7 +35,8 @@ class _Held:
             for where in placement.devices():
                 kind.setdefault(where, []).append(job)
             for node in placement.nodes:
-                assert state.capacity.up[node], f"job {job} is on node {node}, which is lost"
+                assert node not in state.capacity.down, f"job {job} is on node {node}, which is lost"
+                assert node not in state.nodes.removed, f"job {job} is on node {node}, which was removed"
 
 
 def _check_devices(state: ClusterState, held: _Held) -> None:
@@ -49,7 +51,7 @@ def _check_devices(state: ClusterState, held: _Held) -> None:
             assert exists or not (whole or shares or cut)
             lost = bool(capacity.lost.get(node, 0) >> device & 1)
             assert not (lost and (whole or shares or where in held.slices)), f"device {where} is lost, and held"
-            idle = exists and not whole and not shares and not cut and not lost
+            idle = exists and not whole and not shares and not cut and not is_shut(state, where)
             assert bool(capacity.idle[node] >> device & 1) == idle, f"device {where}: idle mask"
             _check_shares(state, where, shares)
 
@@ -62,14 +64,34 @@ def _check_shares(state: ClusterState, where: tuple[int, int], shares: list[int]
     memory = sum(state.jobs.shape_of(job).gpu_memory_bytes for job in shares)
     assert milli <= WHOLE, f"device {where}: {milli}/1000 are handed out"
     assert memory <= state.nodes.memory_of(where[0]), f"device {where}: its memory is handed out twice"
-    assert capacity.open_sharing[where] == (modes.pop() if modes else 0)
+    mode = modes.pop() if modes else 0
+    assert capacity.open_sharing[where] == (0 if is_shut(state, where) else mode)
     assert capacity.open_milli[where] == (WHOLE - milli if shares else 0)
-    assert capacity.open_memory[where] == (state.nodes.memory_of(where[0]) - memory if shares else 0)
+    left = state.nodes.memory_of(where[0]) - claimed_memory(state, where) - memory
+    assert capacity.open_memory[where] == (left if shares else 0)
+
+
+def is_shut(state: ClusterState, where: tuple[int, int]) -> bool:
+    """Whether a device is lost, or somebody else computes there."""
+    (node, device), claim = where, state.capacity.claims.get(where[0], Claim())
+    lost = state.capacity.lost.get(node, 0) >> device & 1
+    return bool(lost) or any(claimed == device and exclusive for claimed, _, exclusive in claim.devices)
+
+
+def claimed_memory(state: ClusterState, where: tuple[int, int]) -> float:
+    """What others use of a device's memory."""
+    claim = state.capacity.claims.get(where[0], Claim())
+    return sum(memory for device, memory, _ in claim.devices if device == where[1])
 
 
 def _check_buckets(state: ClusterState) -> None:
     capacity, nodes = state.capacity, state.nodes
+    for node in range(len(nodes)):
+        takes_jobs = node not in capacity.down | nodes.removed and nodes.specs[node].schedulable
+        assert capacity.up[node] == takes_jobs
     for code in range(len(nodes.types)):
+        sizes = [spec.gpus for row, spec in nodes.present() if nodes.type_of[row] == code]
+        assert len(capacity.by_idle[code]) == max(sizes, default=-1) + 1
         mine = [node for node in range(len(nodes)) if nodes.type_of[node] == code and capacity.up[node]]
         for count, bucket in enumerate(capacity.by_idle[code]):
             expected = sum(1 << node for node in mine if capacity.idle[node].bit_count() == count)
@@ -90,6 +112,8 @@ def _check_hosts(state: ClusterState) -> None:
             memory[grant.node] -= shape.memory_bytes * part
     assert (cpus >= -1e-6).all(), "CPUs are handed out twice"
     assert (memory >= -1.0).all(), "memory is handed out twice"
+    for node, claim in capacity.claims.items():
+        cpus[node], memory[node] = max(0.0, cpus[node] - claim.cpus), max(0.0, memory[node] - claim.memory_bytes)
     np.testing.assert_allclose(capacity.free_cpus[:count], cpus, rtol=0, atol=1e-6)
     np.testing.assert_allclose(capacity.free_memory[:count], memory, rtol=0, atol=1.0)
 
@@ -107,8 +131,7 @@ def _check_slices(state: ClusterState, held: _Held) -> None:
                     assert piece.memory_bytes >= state.jobs.shape_of(job).gpu_memory_bytes
                     taken.append(piece)
         assert len(set(taken)) == len(taken), f"a slice of {where} is handed out twice"
-        lost = capacity.lost.get(where[0], 0) >> where[1] & 1
-        free = () if lost else tuple(piece for piece in layout if piece not in taken)
+        free = () if is_shut(state, where) else tuple(piece for piece in layout if piece not in taken)
         assert capacity.free_slices[where] == free
 
 
@@ -119,10 +142,13 @@ def check_jobs(state: ClusterState) -> None:
     for job in range(len(state.jobs)):
         status = state.status(job)
         held = bool(state.jobs.held.item(job))
-        lined = status in WAITING and not held
+        lined = status in WAITING and not held and job not in state.backing_off
+        assert job not in state.backing_off or status in (*WAITING, *PLACED), f"job {job} has ended and backs off"
+        assert bool(state.jobs.shape_of(job).avoid) == (job in state.avoiding) or status in ENDED
         assert (job in state.waiting) == (job in set(lined_up)) == lined, f"job {job} is {status.name}, held: {held}"
         assert held == (job in state.holds) or status in ENDED
         assert (job in state.placed) == (status in PLACED), f"job {job} is {status.name}"
+        assert (job in state.leaving) == (status is Status.SUSPENDING), f"job {job} is {status.name}"
         assert np.isfinite(state.jobs.finish_s[job]) == (status in ENDED)
         assert status is not Status.DECLARED
         assert (state.jobs.rate[job] > 0) >= (status is Status.RUNNING)
@@ -131,6 +157,11 @@ def check_jobs(state: ClusterState) -> None:
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
         assert shape.min_gpus <= placement.gpus <= shape.max_gpus, f"job {job} holds part of its gang"
+        for labels in (dict(state.nodes.specs[node].labels) for node in placement.nodes):
+            assert all(labels.get(key) in values for key, values in shape.require), f"job {job} is on a wrong node"
+        if shape.within:
+            zones = {dict(state.nodes.specs[node].labels).get(shape.within, node) for node in placement.nodes}
+            assert len(zones) <= 1, f"job {job} is not within one {shape.within}"
 
 
 def check_neighbours(state: ClusterState) -> None:
@@ -147,14 +178,17 @@ def check_neighbours(state: ClusterState) -> None:
 
 def check_equal(left: ClusterState, right: ClusterState) -> None:
     """Two states are the same in every column and index."""
-    assert left.now_s == right.now_s
+    assert left.now_s >= right.now_s  # what is no news is not written down, though time has passed
     assert left.submitted == right.submitted
     for (name, ours), theirs in zip(left.jobs.columns().items(), right.jobs.columns().values(), strict=True):
         np.testing.assert_array_equal(ours, theirs, err_msg=f"column {name}")
     assert left.jobs.ids == right.jobs.ids
     assert left.jobs.shapes == right.jobs.shapes
     assert list(left.placed.items()) == list(right.placed.items())
+    assert list(left.leaving.items()) == list(right.leaving.items())
     assert set(left.waiting) == set(right.waiting)
+    assert (left.backing_off, left.avoiding, left.parked) == (right.backing_off, right.avoiding, right.parked)
+    assert (left.nodes.specs, left.nodes.removed) == (right.nodes.specs, right.nodes.removed)
     _same_capacity(left, right)
     for job, placement in left.placed.items():
         assert left.residents.neighbours(job, placement) == right.residents.neighbours(job, placement)
@@ -164,7 +198,7 @@ def picture(state: ClusterState) -> dict[str, Any]:
     """Everything a state holds, in a form that later changes do not touch and that compares as a whole."""
     capacity = state.capacity
     held = {name: repr(column.tolist()) for name, column in state.jobs.columns().items()}
-    for name in ("idle", "by_idle", "idle_total", "up", "lost", "layouts", "free_slices"):
+    for name in ("idle", "by_idle", "idle_total", "up", "down", "lost", "claims", "shut", "layouts", "free_slices"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name))
     for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name).tolist())
@@ -173,7 +207,7 @@ def picture(state: ClusterState) -> dict[str, Any]:
 
 def _same_capacity(left: ClusterState, right: ClusterState) -> None:
     ours, theirs = left.capacity, right.capacity
-    for name in ("idle", "by_idle", "idle_total", "up", "lost", "layouts", "free_slices"):
+    for name in ("idle", "by_idle", "idle_total", "up", "down", "lost", "claims", "shut", "layouts", "free_slices"):
         assert getattr(ours, name) == getattr(theirs, name), name
     for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

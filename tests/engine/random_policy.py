@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gpuwise.core.capacity import Capacity, OverAllocationError
-from gpuwise.core.commands import Decision, Grant, MigSlice, Placement, Provision, Release, Repartition
+from gpuwise.core.commands import Decision, Grant, MigSlice, Placement
+from gpuwise.core.draft import Draft
 from gpuwise.core.events import Event
-from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.jobs import Shape
 from gpuwise.core.spec import NodeSpec, Sharing
+from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 
 T = TypeVar("T")
 
@@ -71,72 +73,73 @@ class RandomPolicy:
 
 
 class _Hand:
-    """What may be tried in one decision; every job gets at most one command."""
+    """What may be tried in one decision, on any job as often as it comes."""
 
     def __init__(self, draft: Draft, policy: RandomPolicy) -> None:
         self.draft = draft
         self.view = draft.view
         self.policy = policy
         self.dice = policy.dice
-        self.touched: set[int] = set()
         self.moves = [getattr(self, name) for name in MOVES]
 
-    def _job(self, *statuses: Status) -> int | None:
-        known = (job for job in range(len(self.view.jobs)) if job not in self.touched)
-        jobs = [job for job in known if self.view.status(job) in statuses]
-        jobs = [job for job in jobs if job in self.view.placed or job in self.view.waiting]
-        return self.dice.one_of(jobs) if jobs else None
+    def _placed(self) -> list[int]:
+        """Those that would have GPUs."""
+        return [job for job in range(len(self.view.jobs)) if self.draft.placement(job) is not None]
+
+    def _waiting(self) -> list[int]:
+        """Those that would have none, and may."""
+        known = (job for job in range(len(self.view.jobs)) if job in self.view.placed or job in self.view.waiting)
+        return [job for job in known if self.draft.placement(job) is None and not self.view.jobs.held.item(job)]
 
     def start(self) -> None:
-        job = self._job(Status.PENDING, Status.SUSPENDED)
-        if job is None:
+        """A start, a resumption, or a migration of one that was suspended in this draft."""
+        jobs = self._waiting()
+        if not jobs:
             return
+        job = self.dice.one_of(jobs)
         if self.dice.below(2):
-            if self.draft.start(job):
-                self.touched.add(job)
+            self._fits(lambda: self.draft.start(job))
             return
         placement = self._placement(self.draft.capacity, self.view.shape(job))
-        if placement is not None and self._fits(lambda: self.draft.start(job, placement)):
-            self.touched.add(job)
+        if placement is not None:
+            self._fits(lambda: self.draft.start(job, placement))
 
     def suspend(self) -> None:
-        job = self._job(Status.STARTING, Status.RUNNING)
-        if job is not None:
-            self.draft.suspend(job)
-            self.touched.add(job)
+        if jobs := self._placed():
+            self.draft.suspend(self.dice.one_of(jobs))
 
     def keep(self) -> None:
-        job = self._job(Status.STARTING, Status.RUNNING)
-        if job is not None:
+        if jobs := self._placed():
+            job = self.dice.one_of(jobs)
             self.draft.suspend(job)
             assert self.draft.keep(job)
 
     def move(self) -> None:
         """A migration, or a resize where the job is elastic."""
-        job = self._job(Status.STARTING, Status.RUNNING)
-        if job is None:
+        jobs = self._placed()
+        if not jobs:
             return
+        job = self.dice.one_of(jobs)
         placement = self._placement(self.draft.capacity, self.view.shape(job))
-        if placement is not None and self._fits(lambda: self.draft.move(job, placement)):
-            self.touched.add(job)
+        if placement is not None:
+            self._fits(lambda: self.draft.move(job, placement))
 
     def rearrange(self) -> None:
         """Up to three jobs change places with each other, or go elsewhere, with as many GPUs as before."""
-        jobs = [job for job in self.view.placed if job not in self.touched]
-        chosen = self.dice.some_of(jobs, 1 + self.dice.below(3))
+        chosen = self.dice.some_of(self._placed(), 1 + self.dice.below(3))
+        before = {job: self.draft.placement(job) for job in chosen}
         trial = self.draft.capacity.fork()
-        for job in chosen:
-            trial.give(self.view.placed[job], self.view.shape(job))
+        for job, held in before.items():
+            trial.give(held, self.view.shape(job))
         moves: dict[int, Placement] = {}
-        for job in chosen:
+        for job, held in before.items():
             shape = self.view.shape(job)
-            placement = self._placement(trial, shape, self.view.placed[job].gpus)
+            placement = self._placement(trial, shape, held.gpus)
             if placement is None or not self._fits(lambda: trial.take(placement, shape)):  # noqa: B023
                 return
             moves[job] = placement
         if moves:
-            self.draft.rearrange(moves)
-            self.touched.update(moves)
+            self._fits(lambda: self.draft.rearrange(moves))
 
     def repartition(self) -> None:
         nodes = self.view.nodes
@@ -144,17 +147,14 @@ class _Hand:
         devices = [(node, device) for node in with_mig for device in range(nodes.gpus.item(node))]
         if devices:
             node, device = self.dice.one_of(devices)
-            command = Repartition(node, device, self.dice.one_of((*LAYOUTS, ())))
-            self._fits(lambda: self.draft.repartition(command))
+            slices = self.dice.one_of((*LAYOUTS, ()))
+            self._fits(lambda: self.draft.cut(node, device, slices))
 
     def try_and_take_back(self) -> None:
         """A draft that is rolled back leaves no trace."""
         mark = self.draft.mark()
-        running, waiting = self._job(Status.STARTING, Status.RUNNING), self._job(Status.PENDING, Status.SUSPENDED)
-        if running is not None:
-            self.draft.suspend(running)
-        if waiting is not None:
-            self.draft.start(waiting)
+        for move in self.dice.some_of((self.suspend, self.start, self.move, self.rearrange, self.repartition), 3):
+            move()
         self.draft.rollback(mark)
 
     def provision(self) -> None:
@@ -162,25 +162,21 @@ class _Hand:
             self.policy.new_nodes += 1
             name = f"p{self.policy.new_nodes}"
             spec = NodeSpec(name=name, gpu_type="A100", gpus=2, gpu_memory_bytes=40 * GIB, speed=2.0)
-            self.draft.commands.append(Provision(spec))
+            self.draft.provision(spec)
 
     def release(self) -> None:
-        """An empty node is given back; nothing in this decision may be on it."""
-        if self.draft.commands:
-            return
-        busy = {node for placement in self.view.placed.values() for node in placement.nodes}
+        """An empty node is given back; nothing in this decision may be on it from then on."""
+        busy = {node for job in self._placed() for node in self.draft.placement(job).nodes}
         empty = [node for node in self._up() if node not in busy]
         if empty and self.dice.below(4) == 0:
-            self.draft.commands.append(Release(self.dice.one_of(empty)))
-            while self.dice:
-                self.dice.below(1)
+            self.draft.release(self.dice.one_of(empty))
 
     # -- placements ----------------------------------------------------------------------------------------------
 
     def _fits(self, attempt: Any) -> bool:
         try:
             attempt()
-        except OverAllocationError:
+        except (OverAllocationError, DraftError):
             return False
         return True
 
@@ -189,13 +185,18 @@ class _Hand:
 
     def _placement(self, capacity: Capacity, shape: Shape, gpus: int | None = None) -> Placement | None:
         """Any placement that the job allows; whether there is room for it the draft will say."""
+        found = self._somewhere(capacity, shape, gpus)
+        return found if found is not None and not capacity.misfit(found, shape) else None
+
+    def _somewhere(self, capacity: Capacity, shape: Shape, gpus: int | None) -> Placement | None:
         sharing = self.dice.one_of(sorted(shape.sharing))
         if Sharing.MIG in shape.sharing and any(capacity.free_slices.values()) and self.dice.below(2):
             sharing = Sharing.MIG
         if gpus is None:
             gpus = shape.min_gpus + self.dice.below(shape.max_gpus - shape.min_gpus + 1)
         types = capacity.types_for(shape)
-        nodes = [node for node in self._up() if self.view.nodes.type_of[node] in types]
+        allowed = capacity.allowed(shape)
+        nodes = [node for node in self._up() if self.view.nodes.type_of[node] in types and allowed >> node & 1]
         if sharing is Sharing.MIG:
             return self._slices(capacity, nodes, gpus)
         devices = [(node, device) for node in nodes for device in range(self.view.nodes.gpus.item(node))]

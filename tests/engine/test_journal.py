@@ -11,11 +11,11 @@ from audit import check_equal
 from test_life_cycle import happen
 
 from builders import HALVES, cluster, engine_with, job, mig, node, on, run
-from gpuwise.core.commands import Provision, Release, Repartition, Start
+from gpuwise.core.commands import Grant, Placement, Provision, Release, Repartition, Start
 from gpuwise.core.events import JobFailed, JobStarted, NodeAdded, WokeUp
 from gpuwise.core.spec import Sharing
 from gpuwise.engine.engine import Engine
-from gpuwise.engine.journal import JournalError, read_journal, replay
+from gpuwise.engine.journal import JournalError, placement_of, plain, read_journal, replay
 
 
 def eventful() -> Engine:
@@ -109,3 +109,12 @@ def test_a_line_without_what_its_record_needs_is_named_by_its_number():
         replay([lines[0], '{"at_s":0.0}'])
     with pytest.raises(JournalError, match="line 2"):
         replay([lines[0], '{"type":"JobStarted","at_s":0.0}'])
+
+
+def test_a_quantum_is_written_where_there_is_one_and_read_from_lines_that_have_none():
+    placement = Placement((Grant(0, 1),), Sharing.TIME_SLICE, 500)
+    assert "quantum_s" not in plain(placement)
+    assert placement_of(plain(placement)) == placement
+    by_turns = placement._replace(quantum_s=30.0)
+    assert plain(by_turns)["quantum_s"] == 30.0
+    assert placement_of(plain(by_turns)) == by_turns

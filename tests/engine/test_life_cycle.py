@@ -8,7 +8,7 @@ import pytest
 from audit import check_equal, check_jobs, picture
 
 from builders import Scripted, cluster, engine_with, job, on
-from gpuwise.core.commands import Command, Migrate, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.commands import Command, Decision, Migrate, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
     DeviceLost,
@@ -73,7 +73,7 @@ def happen(engine: Engine, now_s: float, record: Event | Command) -> None:
         engine.step(now_s, [record])
     else:
         assert isinstance(engine.policy, Scripted)
-        engine.policy.script = [lambda draft: draft.commands.append(record)]
+        engine.policy.script = [lambda draft: Decision((record,))]
         engine.step(now_s, [WokeUp(now_s)])
 
 
@@ -169,7 +169,7 @@ def crowded() -> Engine:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_command_that_cannot_be_done_is_refused_and_leaves_the_state_to_what_the_journal_says(name: str):
     engine = crowded()
-    engine.policy.script = [lambda draft: draft.commands.extend(REFUSED[name]())]
+    engine.policy.script = [lambda draft: Decision(tuple(REFUSED[name]()))]
     with pytest.raises(InvalidDecisionError, match=r"policy 'scripted' decided \w+\(.*\): "):
         engine.step(1.0, [WokeUp(1.0)])
     check_equal(engine.state, replay(engine.journal.lines()))

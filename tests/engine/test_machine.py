@@ -13,13 +13,14 @@ import pytest
 from audit import check_capacity, check_equal, check_jobs, check_neighbours
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from machine_room import MachineRoom, numbers, pauses
+from machine_seen import Observations
 from random_policy import REPARTITION, START, Dice, RandomPolicy
 
+from builders import commands_of
 from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
-    DeviceLost,
-    DeviceRestored,
     Event,
     JobCancelled,
     JobFailed,
@@ -31,12 +32,10 @@ from gpuwise.core.events import (
     JobStarted,
     JobSubmitted,
     JobSuspended,
-    NodeAdded,
-    NodeLost,
-    NodeRestored,
     WokeUp,
 )
 from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
@@ -47,17 +46,15 @@ from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit
 FAST = {"gpu_type": "A100", "gpu_memory_bytes": 40 * GIB, "speed": 2.0}
 CLUSTER = ClusterSpec(
     (
-        NodeSpec(name="a0", gpus=2, cpus=16, memory_bytes=64 * GIB, **FAST),
-        NodeSpec(name="a1", gpus=2, cpus=8, memory_bytes=64 * GIB, **FAST),
-        NodeSpec(name="t0", gpu_type="T4", gpus=4, gpu_memory_bytes=16 * GIB),
+        NodeSpec(name="a0", gpus=2, cpus=16, memory_bytes=64 * GIB, labels=(("zone", "a"),), **FAST),
+        NodeSpec(name="a1", gpus=2, cpus=8, memory_bytes=64 * GIB, labels=(("zone", "b"),), **FAST),
+        NodeSpec(name="t0", gpu_type="T4", gpus=4, gpu_memory_bytes=16 * GIB, labels=(("zone", "b"),)),
     )
 )
 
 PLACERS = {"best": best_fit, "first": first_fit, "worst": worst_fit, "consolidated": consolidated, "spread": spread}
 
-numbers = st.integers(0, 10_000)
 scripts = st.lists(numbers, min_size=8, max_size=40)
-pauses = st.sampled_from([0.0, 0.0, 0.25, 1.0, 7.5])
 
 ALL, ALONE = frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))
 MODES = {
@@ -69,7 +66,10 @@ MODES = {
 
 @st.composite
 def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
-    """Gangs, elastic jobs and fractions of a GPU, with and without demands on memory, CPUs and GPU type."""
+    """Gangs, elastic jobs and fractions of a GPU, with and without demands on memory, CPUs, GPU type and labels.
+
+    Jobs of several roles are to be a fourth kind here.
+    """
     kind = draw(st.sampled_from(["gang", "elastic", "fraction"]))
     gpus = draw(st.integers(1, 4)) if kind != "fraction" else 1
     more = {}
@@ -89,11 +89,14 @@ def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
         cpus=draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 0.1])),
         memory_bytes=draw(st.sampled_from([0.0, 0.0, 8 * GIB, 40 * GIB])),
         gpu_util_frac=draw(st.sampled_from([math.nan, 0.6])),
+        require=draw(st.sampled_from([(), (), (), (("zone", ("b",)),), (("zone", ("a", "b")),)])),
+        prefer=draw(st.sampled_from([(), (), (("zone", ("b",)),)])),
+        within=draw(st.sampled_from(["", "", "", "zone", "node"])),
         **more,
     )
 
 
-class EngineMachine(RuleBasedStateMachine):
+class EngineMachine(MachineRoom, Observations):
     """Plays the executor, the users and the machine room."""
 
     @initialize(placer=st.sampled_from(sorted(PLACERS)), data=st.data())
@@ -103,8 +106,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.state = self.engine.state
         self.now_s = 0.0
         self.joining: list[NodeSpec] = []
-        self.lost: list[int] = []
-        self.lost_devices: list[tuple[int, int]] = []
+        self.seen: list[AttemptObserved] = []
         self.held_gpu_s = 0.0
         self.loading_gpu_s = 0.0
         self.work: dict[int, float] = {}
@@ -121,9 +123,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.loading_gpu_s += sum(placement.gpus * placement.milli / 1000 for placement in loading) * pause_s
         self.now_s += pause_s
 
-    def _tell(self, *events: Event) -> None:
+    def _tell(self, *events: Event | AttemptObserved) -> None:
         before = {job: self.state.status(job) for job in range(len(self.state.jobs))}
-        commands = self.engine.step(self.now_s, events)
+        commands = commands_of(self.engine, self.now_s, *events)
         for command in commands:
             if isinstance(command, (Start, Resume, Migrate, Resize)):
                 assert self.state.status(command.job) is Status.STARTING
@@ -280,69 +282,6 @@ class EngineMachine(RuleBasedStateMachine):
         self.may_lose.add(job)
         self._tell(JobFailed(self.now_s, job, kept, "out of memory", retry))
         assert self.state.status(job) is (Status.PENDING if retry else Status.FAILED)
-
-    # -- the machine room ----------------------------------------------------------------------------------------
-
-    @precondition(lambda self: not self.lost)
-    @rule(number=numbers, newer=st.sampled_from([None, 0.0, 0.5]), pause_s=pauses)
-    def lose_node(self, number: int, newer: float | None, pause_s: float) -> None:
-        """Its jobs are back in the queue; without word of what they kept, with what they last saved."""
-        self._pass(pause_s)
-        node = Dice([number]).one_of([node for node in range(len(self.state.nodes)) if node not in self.lost])
-        hit = [job for job, placement in self.state.placed.items() if node in placement.nodes]
-        kept = {job: self._kept(job, newer or 0.0) for job in hit}
-        self.may_lose.update(hit)
-        self.lost.append(node)
-        self._tell(NodeLost(self.now_s, node, tuple(kept.items()) if newer is not None else ()))
-        for job in hit:
-            assert self.state.status(job) is Status.PENDING
-            assert self.state.jobs.steps_done.item(job) == kept[job]
-
-    @precondition(lambda self: self.lost)
-    @rule(number=numbers, pause_s=pauses)
-    def restore_node(self, number: int, pause_s: float) -> None:
-        self._pass(pause_s)
-        node = Dice([number]).one_of(self.lost)
-        self.lost.remove(node)
-        self._tell(NodeRestored(self.now_s, node))
-
-    @precondition(lambda self: len(self.lost_devices) < 2)
-    @rule(number=numbers, device=st.integers(0, 3), pause_s=pauses)
-    def lose_device(self, number: int, device: int, pause_s: float) -> None:
-        """Those on it wait again; those beside it on the node run on."""
-        node = Dice([number]).one_of(list(range(len(self.state.nodes))))
-        where = (node, device)
-        if device >= self.state.nodes.gpus.item(node) or node in self.lost or where in self.lost_devices:
-            return
-        self._pass(pause_s)
-        hit = {job for job, placement in self.state.placed.items() if where in placement.devices()}
-        others = set(self.state.placed) - hit
-        self.may_lose.update(hit)
-        self.lost_devices.append(where)
-        self.policy.dice = Dice([])
-        self._tell(DeviceLost(self.now_s, node, device, tuple((job, self._kept(job, 0.5)) for job in hit)))
-        assert all(self.state.status(job) is Status.PENDING for job in hit)
-        assert others <= set(self.state.placed)
-
-    @precondition(lambda self: self.lost_devices)
-    @rule(pause_s=pauses)
-    def restore_device(self, pause_s: float) -> None:
-        self._pass(pause_s)
-        self._tell(DeviceRestored(self.now_s, *self.lost_devices.pop(0)))
-
-    @precondition(lambda self: self.joining)
-    @rule(pause_s=pauses)
-    def provisioned_node_joins(self, pause_s: float) -> None:
-        self._pass(pause_s)
-        self._tell(NodeAdded(self.now_s, self.joining.pop(0)))
-
-    @precondition(lambda self: len(self.state.nodes) < 5)
-    @rule(gpus=st.integers(0, 6), pause_s=pauses)
-    def add_node(self, gpus: int, pause_s: float) -> None:
-        self._pass(pause_s)
-        name = f"new{len(self.state.nodes)}"
-        spec = NodeSpec(name=name, gpu_type="L4", gpus=gpus, gpu_memory_bytes=24 * GIB, cpus=4)
-        self._tell(NodeAdded(self.now_s, spec))
 
     # -- what must hold ------------------------------------------------------------------------------------------
 

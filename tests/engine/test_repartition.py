@@ -5,8 +5,9 @@ import math
 import pytest
 
 from builders import HALVES, Timetable, cluster, engine_with, finished, job, mig, on, run
-from gpuwise.core.commands import MigSlice, Repartition
+from gpuwise.core.commands import Decision, MigSlice, Repartition
 from gpuwise.core.events import WokeUp
+from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import InvalidDecisionError
 from gpuwise.service.simulate import Truth, simulate
@@ -19,7 +20,7 @@ def decide(engine, *actions):
 
 
 def cut(*slices, node=0, device=0):
-    return lambda draft: draft.repartition(Repartition(node, device, slices))
+    return lambda draft: draft.cut(node, device, slices)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_policy_may_cut_a_gpu_only_as_its_hardware_allows(spec, slices, says):
 
 def test_a_device_that_is_not_there_cannot_be_cut():
     engine = engine_with([], cluster("1x1:A100"))
-    engine.policy.script.append(lambda draft: draft.commands.append(Repartition(0, 1, HALVES)))
+    engine.policy.script.append(lambda draft: Decision((Repartition(0, 1, HALVES),)))
     with pytest.raises(InvalidDecisionError, match="no device 1 on node 0"):
         engine.step(1.0, [WokeUp(1.0)])
 
@@ -60,21 +61,21 @@ def test_stand_ins_that_no_catalogue_knows_can_be_cut():
 def test_a_gpu_is_cut_only_when_it_is_empty():
     engine = engine_with([job("a")], cluster("1x1:A100"))
     decide(engine, cut(*HALVES), lambda draft: draft.start(0, mig(0, 0, 4)))
-    engine.policy.script.append(lambda draft: draft.commands.append(Repartition(0, 0, ())))
+    engine.policy.script.append(lambda draft: Decision((Repartition(0, 0, ()),)))
     with pytest.raises(InvalidDecisionError, match="in use and cannot be repartitioned"):
         engine.step(2.0, [WokeUp(2.0)])
 
 
 def test_a_placement_says_how_large_its_slice_is():
     engine = engine_with([job("a")], cluster("1x1:A100"))
-    with pytest.raises(InvalidDecisionError, match="1000/1000 of a GPU is not a slice at 4"):
+    with pytest.raises(DraftError, match="1000/1000 of a GPU is not a slice at 4"):
         decide(engine, cut(*HALVES), lambda draft: draft.start(0, mig(0, 0, 4, milli=1000)))
 
 
 def test_a_gpu_is_cut_when_those_who_leave_it_have_saved():
     def hand_over(draft):
         draft.suspend(0)
-        draft.repartition(Repartition(0, 0, HALVES))
+        draft.cut(0, 0, HALVES)
         draft.start(1, mig(0, 0, 4))
 
     jobs = [job("a", 100, suspend_s=20.0), job("b", 60, at=10.0, speeds=(("A100/3g", 1.0),))]

@@ -70,7 +70,7 @@ def live(folder: Path, kill_at: int, when: str, database: str | None = None, pol
     _until(lambda: [record.uid for record in house.controller.live_records()] in ([FOREVER], []))
     house.controller.cancel([FOREVER], "ada").result(PATIENCE_S)
     _until(lambda: not house.controller.live_records())
-    _until(lambda: not house.controller.ask(lambda desk: house.controller._executor.facts().placed).result(5))
+    _until(lambda: not house.controller.ask(lambda desk: house.executor.processes()).result(5))
     (folder / "writes").write_text(str(counted.count))
     house.close()
     os._exit(0)

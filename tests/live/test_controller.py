@@ -7,17 +7,15 @@ from dataclasses import replace
 import pytest
 from world import Bench, World, request
 
-from builders import on
-from gpuwise.core.commands import Resume, Start, Stop, Suspend
-from gpuwise.core.events import DeviceLost, DeviceRestored, JobFailed
+from gpuwise.core.assignments import Assignment, Intent
+from gpuwise.core.events import DeviceLost, DeviceRestored
+from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import Batch, QueueRecord, Store, StoreError
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import Sharing
 from gpuwise.live import controller as controller_module
 from gpuwise.live.admission import AdmissionError
 from gpuwise.live.desk import LimitError, Limits, NotPossibleError
-from gpuwise.live.reports import AttemptEnded, Progress
-from gpuwise.live.retries import judge
 
 
 def test_jobs_run_one_after_the_other_and_their_records_say_so(store: Store) -> None:
@@ -36,9 +34,10 @@ def test_nothing_is_done_before_it_is_written(store: Store) -> None:
     written: list[int] = []
 
     class Spy(World):
-        def apply(self, now_s, commands):
-            written.append(store.last_sequence())
-            super().apply(now_s, commands)
+        def follow(self, desired, complete=False):
+            if not complete:
+                written.append(store.last_sequence())
+            super().follow(desired, complete)
 
     bench = Bench(store, world=Spy())
     bench.submit(request())
@@ -64,7 +63,7 @@ def test_a_submission_that_cannot_be_written_is_refused_and_leaves_nothing_behin
         future.result(0)
     assert bench.controller.live_records() == []
     assert bench.controller.trouble == "the disk is full"
-    assert bench.world.commands == []
+    assert bench.world.desired == []
     monkeypatch.setattr(store, "commit", good)
     assert bench.submit(request()) == ["1"]
     bench.settle()
@@ -89,13 +88,13 @@ def test_a_start_that_finds_nothing_to_do_writes_nothing(store: Store, monkeypat
     (uid,) = bench.submit(request(10.0))
     bench.controller.cancel([uid], "ada")
     bench.settle()
-    bench.world.told.append(AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "cancelled", 143))
-    bench.world.wake()
+    gone = AttemptObserved(1.0, uid, 1, Phase.STOPPED, details=Details(started_s=0.0, exit_code=143))
+    bench.world.queued.append(gone)
     bench.controller.turn()
     assert [attempt.outcome for attempt in store.attempts(uid)] == ["cancelled"]
     monkeypatch.setattr(store, "commit", lambda batch: pytest.fail(f"written: {batch}"))
     again = Bench(store, world=bench.world)
-    bench.world.told.append(AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "cancelled", 143))  # told again after the start
+    bench.world.queued.append(gone)  # told again after the start
     for _ in range(3):
         bench.world.wake()
         again.controller.turn()
@@ -115,7 +114,7 @@ def test_compacting_forgets_what_has_ended_and_changes_nothing_else(
     bench.settle()
     assert all(record.status == "succeeded" for record in store.jobs(limit=100))
     assert len(store.jobs(limit=100)) == 60
-    starts = [command for command in bench.world.commands if isinstance(command, (Start, Resume))]
+    starts = [each for each in bench.world.desired if isinstance(each, Assignment) and each.intent is Intent.RUN]
     preemptions = sum(record.preemptions for record in store.jobs(limit=100))
     assert len(starts) == 60 + preemptions
 
@@ -127,7 +126,7 @@ def test_a_cancelled_job_is_stopped_and_those_after_it_go_with_it(store: Store) 
     (third,) = bench.submit(request(1.0, after=(second,)))
     bench.controller.cancel([first], "ada")
     bench.controller.turn()
-    assert any(isinstance(command, Stop) for command in bench.world.commands)
+    assert Assignment(first, 1, Intent.STOP) in bench.world.desired
     assert [store.job(uid).status for uid in (first, second, third)] == ["cancelled"] * 3
     assert store.job(first).why_ended == "cancelled by ada"
     assert store.job(third).why_ended == f"job {second}, which it waits for, did not succeed"
@@ -162,7 +161,7 @@ def test_a_job_suspended_by_its_user_waits_until_it_is_resumed(store: Store) -> 
         bench.controller.turn()
     assert bench.controller.live(uid).status == "suspended"
     assert bench.controller.live(uid).held == "user"
-    assert [type(command) for command in bench.world.commands] == [Start, Suspend]
+    assert [each.intent for each in bench.world.desired] == [Intent.RUN, Intent.SUSPEND]
     bench.controller.resume([uid])
     bench.settle()
     assert store.job(uid).status == "succeeded"
@@ -231,10 +230,7 @@ def test_a_failed_job_tries_again_as_often_as_it_may(store: Store) -> None:
     (uid,) = bench.submit(request(10.0, retries=1))
     for attempt in (1, 2):
         bench.controller.turn()
-        row = bench.controller.engine.state.jobs.row_of[uid]
-        bench.world.told.append(AttemptEnded(uid, attempt, 1.0, on((0, 0)), 0.0, "failed", exit_code=3))
-        bench.world._jobs._leave(bench.world.now_s, row)
-        bench.world.queued.append(JobFailed(bench.world.now_s, row, 0.0, "exit code 3", False))
+        bench.world.fail(uid, attempt, text="exit code 3", exit_code=3)
         bench.controller.turn()
     record = store.job(uid)
     assert (record.status, record.failures, record.exit_code, record.why_ended) == ("failed", 2, 3, "exit code 3")
@@ -245,29 +241,12 @@ def test_after_out_of_memory_a_job_asks_for_more(store: Store) -> None:
     bench = Bench(store)
     (uid,) = bench.submit(request(10.0, gpu_memory_bytes=4e9))
     bench.controller.turn()
-    row = bench.controller.engine.state.jobs.row_of[uid]
-    bench.world.told.append(
-        AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "out of memory", exit_code=137, peak_memory_bytes=4e9)
-    )
-    bench.world._jobs._leave(bench.world.now_s, row)
-    bench.world.queued.append(JobFailed(bench.world.now_s, row, 0.0, "out of memory", False))
+    bench.world.fail(uid, cause=Cause.OUT_OF_MEMORY, exit_code=137, peak_memory_bytes=4e9)
     bench.settle()
     record = store.job(uid)
     assert record.status == "succeeded"
     assert record.out_of_memory == 1
     assert record.gpu_memory_bytes == 6e9
-
-
-def test_a_job_that_was_given_a_part_of_a_device_has_not_had_all_of_it(store: Store) -> None:
-    bench = Bench(store)
-    (uid,) = bench.submit(request(10.0))
-    record, third = store.job(uid), on((0, 0), sharing=Sharing.SHARED, milli=333)
-    ended = AttemptEnded(uid, 1, 1.0, third, 0.0, "out of memory", exit_code=137, peak_memory_bytes=3e9)
-    verdict = judge(record, "", ended, 9e9)
-    assert verdict.retry
-    assert verdict.gpu_memory_bytes == pytest.approx(1.5 * 0.333 * 9e9)
-    alone = judge(record, "", replace(ended, placement=on((0, 0))), 9e9)
-    assert (alone.retry, "all" in alone.cause) == (False, True)
 
 
 def test_a_device_that_vanishes_is_not_used_until_it_is_back(store: Store) -> None:
@@ -347,8 +326,8 @@ def test_a_run_time_that_turns_out_wrong_is_revised(store: Store) -> None:
     bench.controller.turn()
     for at_s, step in ((1.0, 10), (11.0, 60)):
         bench.world.now_s = at_s
-        bench.world.told.append(Progress(uid, at_s, step, 100, 0.5))
-        bench.world.wake()
+        progress = AttemptObserved(at_s, uid, 1, Phase.RUNNING, step, 100, Details(loss=0.5))
+        bench.world.queued.append(progress)
         bench.controller.turn()
     # 50 steps in 10 s: all 100 take 20 s.
     assert bench.controller.live(uid).duration_s == pytest.approx(20.0)
@@ -375,7 +354,6 @@ def test_an_elastic_job_is_resized_when_its_user_asks(store: Store) -> None:
 def test_a_policy_that_fails_is_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
     bench = Bench(store)
-    make = bench.controller._make_engine
 
     def broken(spec):
         engine = make(spec)
@@ -389,7 +367,7 @@ def test_a_policy_that_fails_is_replaced(store: Store, monkeypatch: pytest.Monke
         engine.policy = Broken()
         return engine
 
-    bench = Bench(store, fallback=make)
+    make = bench.controller._fallback = bench.controller._make_engine
     bench.controller._make_engine = broken
     bench.controller._rebuild()
     future = bench.controller.submit([request(3.0)], "ada")
@@ -445,7 +423,7 @@ def test_while_the_store_is_away_nothing_is_done_with_what_was_never_written(
 def test_a_resize_in_the_turn_in_which_a_job_starts_comes_after_its_start(store: Store) -> None:
     bench = Bench(store, "1x4:V100")
     (uid,) = bench.submit(request(100.0, gpus=1, min_gpus=1, max_gpus=3))
-    bench.world.queued += bench.world._jobs.wait(None)[1]  # JobStarted comes in the same turn
+    bench.world.queued += bench.world._jobs.observe(None)[1]  # its start is seen in the same turn
     done = bench.controller.resize(uid, 2)
     bench.controller.turn()
     assert done.result(0) is None
@@ -472,8 +450,7 @@ def test_what_a_job_says_of_its_steps_is_not_believed_whatever_it_is(store: Stor
     bench.controller.turn()
     for at_s, step in ((1.0, 10), (20.0, 60)):
         bench.world.now_s = at_s
-        bench.world.told.append(Progress(uid, at_s, step, steps))
-        bench.world.wake()
+        bench.world.queued.append(AttemptObserved(at_s, uid, 1, Phase.RUNNING, step, steps))
         bench.controller.turn()
     assert bench.controller.trouble == ""
     assert bench.controller.live(uid).duration_s == 1000.0

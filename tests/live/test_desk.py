@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import process_time
 
 import pytest
 from world import Bench, World, request
 
-from builders import on
-from gpuwise.core.events import Event, JobFailed, JobFinished
+from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import QueueRecord, Store
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.live.admission import AdmissionError
 from gpuwise.live.desk import Desk, LimitError, Limits, NotPossibleError
-from gpuwise.live.reports import AttemptEnded
 
 
 def turns(bench: Bench, count: int) -> None:
@@ -23,15 +20,13 @@ def turns(bench: Bench, count: int) -> None:
         bench.controller.turn()
 
 
-def happens(bench: Bench, uid: str, event: Callable[..., Event], *more: object) -> None:
-    """Something happens to a running job, and is heard of at the next turn."""
-    row = bench.controller.engine.state.jobs.row_of[uid]
-    bench.world._jobs._leave(bench.world.now_s, row)
-    bench.world.queued.append(event(bench.world.now_s, row, *more))
-
-
 def fails(bench: Bench, uid: str) -> None:
-    happens(bench, uid, JobFailed, 0.0, "exit code 1", False)
+    bench.world.fail(uid, text="exit code 1", exit_code=1)
+
+
+def succeeds(bench: Bench, uid: str) -> None:
+    bench.world._jobs._leave(bench.world.now_s, bench.controller.engine.state.jobs.row_of[uid])
+    bench.world.queued.append(AttemptObserved(bench.world.now_s, uid, 1, Phase.SUCCEEDED))
 
 
 @pytest.fixture
@@ -65,7 +60,7 @@ def test_a_job_after_one_that_has_just_succeeded_starts(store: Store) -> None:
     bench = Bench(store)
     (first,) = bench.submit(request(5.0))
     turns(bench, 1)
-    happens(bench, first, JobFinished)
+    succeeds(bench, first)
     (second,) = bench.submit(request(1.0, after=(first,)))
     assert store.job(first).status == "succeeded"
     bench.settle()
@@ -208,8 +203,7 @@ def test_memory_grows_as_far_as_the_types_a_job_may_have(store: Store, monkeypat
     bench = Bench(store)
     (uid,) = bench.submit(request(10.0, gpu_types=("small",), gpu_memory_bytes=7e9))
     turns(bench, 1)
-    bench.world.told.append(AttemptEnded(uid, 1, 1.0, on((0, 0)), 0.0, "out of memory", 137, peak_memory_bytes=7e9))
-    happens(bench, uid, JobFailed, 0.0, "out of memory", False)
+    bench.world.fail(uid, cause=Cause.OUT_OF_MEMORY, exit_code=137, peak_memory_bytes=7e9)
     bench.settle()
     assert (store.job(uid).status, store.job(uid).gpu_memory_bytes) == ("succeeded", 8e9)
 
@@ -218,12 +212,12 @@ def test_nothing_is_kept_of_attempts_of_jobs_that_have_ended(store: Store) -> No
     bench = Bench(store)
     (first,) = bench.submit(request(1.0))
     turns(bench, 1)
-    bench.world.told.append(AttemptEnded(first, 1, 1.0, on((0, 0)), 0.0, "succeeded", 0))
-    bench.settle()
-    bench.world.told.append(AttemptEnded(first, 1, 1.0, on((0, 0)), 0.0, "succeeded", 0))
-    bench.world.wake()
-    bench.controller.turn()
-    assert bench.controller._desk._ended == {}
+    ended = AttemptObserved(1.0, first, 1, Phase.SUCCEEDED, details=Details(started_s=0.0, exit_code=0))
+    for _ in range(2):  # reported twice
+        bench.world.queued.append(ended)
+        bench.settle()
+    assert [attempt.outcome for attempt in store.attempts(first)] == ["succeeded"]
+    assert bench.controller._desk.books._places == {}
 
 
 def test_answers_to_whether_a_job_fits_are_bounded(store: Store) -> None:

@@ -46,7 +46,7 @@ def test_memory_stays_flat_over_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _turn_until(bench: Bench, until_s: float) -> None:
     """One turn; if nothing would happen before a time, the clock is set to it."""
-    due = bench.world._jobs.wait(until_s)
+    due = bench.world._jobs.observe(until_s)
     if due is None or due[0] >= until_s:
         bench.world.now_s = until_s
     if due is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwise.core.commands import Command
+from gpuwise.core.assignments import Desired
 from gpuwise.core.events import Event
-from gpuwise.core.protocols import ClusterFacts
+from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.records import Store
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
-from gpuwise.core.state import ClusterState, DeclaredRates
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
-from gpuwise.live.reports import Report
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.sim.virtual import VirtualExecutor
@@ -26,42 +25,55 @@ class World:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.commands: list[Command] = []
-        self.queued: list[Event] = []
-        self.told: list[Report] = []
+        self.desired: list[Desired] = []
+        self.queued: list[Event | AttemptObserved] = []
+        self.engine: Engine | None = None
+        """The newest engine: a simulated world is made of its jobs."""
+        self._simulates: Engine | None = None
         self._woken = False
 
     def monotonic(self) -> float:
         return self.now_s
 
-    def bind(self, state: ClusterState) -> None:
-        state.now_s = max(state.now_s, self.now_s)
-        self._jobs = VirtualExecutor.going_on(state, DeclaredRates(state.jobs, state.nodes))
+    def _catch_up(self) -> None:
+        if self._simulates is not self.engine:
+            assert self.engine is not None
+            state = self.engine.state
+            state.now_s = max(state.now_s, self.now_s)
+            self._jobs = VirtualExecutor.going_on(state, DeclaredRates(state.jobs, state.nodes))
+            self._simulates = self.engine
 
-    def apply(self, now_s: float, commands: Sequence[Command]) -> None:
-        self.commands += commands
-        self._jobs.apply(now_s, commands)
+    def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+        if complete:
+            self._simulates = None
+            self._catch_up()
+            return
+        self.desired += desired
+        if self._simulates is self.engine:  # else it begins where the new engine is, which knows all this
+            self._jobs.follow(desired)
 
-    def wait(self, until_s: float | None) -> tuple[float, list[Event]] | None:
+    def observe(self, until_s: float | None) -> Observations | None:
+        self._catch_up()
         if self._woken or self.queued:
             self._woken = False
             queued, self.queued = self.queued, []
             return self.now_s, queued
-        batch = self._jobs.wait(until_s)
-        if batch is None:
+        seen = self._jobs.observe(until_s)
+        if seen is None:
             return None
-        self.now_s = max(self.now_s, batch[0])
-        return self.now_s, batch[1]
+        self.now_s = max(self.now_s, seen[0])
+        return self.now_s, seen[1]
 
     def wake(self) -> None:
         self._woken = True
 
-    def reports(self) -> list[Report]:
-        told, self.told = self.told, []
-        return told
-
-    def facts(self) -> ClusterFacts:
-        return self._jobs.facts()
+    def fail(self, uid: str, attempt: int = 1, cause: Cause = Cause.ERROR, text: str = "", **more: Any) -> None:
+        """An attempt of a job ends on an error."""
+        job = self._jobs._jobs.row_of[uid]
+        if job in self._jobs._placed:
+            self._jobs._lose_work(self.now_s, job)
+        details = Details(cause=cause, text=text or str(cause), started_s=0.0, **more)
+        self.queued.append(AttemptObserved(self.now_s, uid, attempt, Phase.FAILED, 0.0, details=details))
 
     def close(self) -> None:
         pass
@@ -76,7 +88,8 @@ class Bench:
         self.clock = Clock(1000.0, wall=lambda: 1000.0 + self.world.now_s, monotonic=self.world.monotonic)
 
         def make(spec: ClusterSpec) -> Engine:
-            return Engine(spec, make_policy(policy), placer=best_fit)
+            self.world.engine = Engine(spec, make_policy(policy), placer=best_fit)
+            return self.world.engine
 
         self.controller = Controller(store, self.world, ClusterSpec.parse(cluster), make, self.clock, **more)
 
@@ -88,9 +101,9 @@ class Bench:
     def settle(self, turns: int = 10_000) -> None:
         """Takes turns until nothing is left to happen."""
         for _ in range(turns):
-            before = (self.world.now_s, len(self.world.commands), self.world._woken)
+            before = (self.world.now_s, len(self.world.desired), self.world._woken)
             self.controller.turn()
-            idle = (self.world.now_s, len(self.world.commands), self.world._woken) == before
+            idle = (self.world.now_s, len(self.world.desired), self.world._woken) == before
             if idle and not self.controller.live_records():
                 return
         raise AssertionError("the jobs did not come to an end")

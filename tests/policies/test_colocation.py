@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from builders import cluster, job, node
+from builders import cluster, commands_of, job, node
 from gpuwise.core.commands import Migrate, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobFailed, JobRevised, JobSubmitted
+from gpuwise.core.rates import BoundedRates, DeclaredRates
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
@@ -164,11 +164,11 @@ class Slowed(DeclaredRates):
 
     def rates(self, jobs, placements, residents):
         alone = super().rates(jobs, placements, [()] * len(jobs))
-        return [rate * self.beside ** len(here) for rate, here in zip(alone, residents, strict=True)]
-
-    def slowest(self, jobs, placements, residents):
-        alone = super().rates(jobs, placements, [()] * len(jobs))
-        return [rate * self.least ** len(here) for rate, here in zip(alone, residents, strict=True)]
+        beside, least = (
+            [rate * part ** len(here) for rate, here in zip(alone, residents, strict=True)]
+            for part in (self.beside, self.least)
+        )
+        return BoundedRates(beside, least)
 
 
 def slowed(least):
@@ -332,6 +332,6 @@ def waiting_engine(policy, jobs, beliefs=DeclaredRates):
     """An engine on one GPU in the moment when two jobs were submitted and the first got it."""
     engine = Engine(ONE_GPU, make_policy(policy), placer=best_fit, beliefs=beliefs)
     engine.state.jobs.declare(jobs)
-    commands = engine.step(0.0, [JobSubmitted(0.0, row) for row in range(len(jobs))])
+    commands = commands_of(engine, 0.0, *(JobSubmitted(0.0, row) for row in range(len(jobs))))
     assert [command.job for command in commands] == [0]
     return engine

@@ -54,6 +54,13 @@ class WritesOnTheView(Base):
         return super().decide(view, rng)
 
 
+class TakesBehindTheJournal(Base):
+    def decide(self, view, rng):
+        for job in view.waiting:
+            view.capacity.take(view.placer(view.capacity, view.shape(job), 1), view.shape(job))
+        return super().decide(view, rng)
+
+
 class GivesNoReason(Base):
     def decide(self, view, rng):
         decision = super().decide(view, rng)
@@ -82,7 +89,8 @@ class WakesInThePast(Base):
         (GivesTwice, "another command for job"),
         (NeverStarts, "waiting for ever"),
         (TossesACoin, "two different decisions"),
-        (WritesOnTheView, "changed the state"),
+        (WritesOnTheView, "tried to change the state"),
+        (TakesBehindTheJournal, "tried to change the state"),
         (GivesNoReason, "no reason"),
         (SplitsGangs, "may run on"),
         (WakesInThePast, "not later than now"),

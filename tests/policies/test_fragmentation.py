@@ -35,7 +35,7 @@ WHOLE = TaskClass(cpus=0, gpus=1, milli=1000, gpu_types=(), popularity=1.0)
 def cluster(*nodes: NodeSpec) -> Capacity:
     table = NodeTable()
     for node in nodes:
-        table.add(node)
+        table.put(node)
     return Capacity(table)
 
 
@@ -375,7 +375,7 @@ def test_one_descent_serves_clusters_of_other_types_and_those_that_grow(shape: A
     assert descent(cluster(node("a", 2, "A100"), node("b", 2, "V100")), shape(), 1) == Placement((Grant(1, 1),))
     growing = cluster(node("a", 2, "T4"))
     assert descent(growing, shape(), 1) == Placement((Grant(0, 1),))
-    growing.add_node(growing.nodes.add(node("b", 12, "V100")))
+    growing.add_node(growing.nodes.put(node("b", 12, "V100")))
     assert descent(growing, shape(), 1) == Placement((Grant(1, 1),))
 
 

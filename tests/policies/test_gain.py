@@ -13,8 +13,8 @@ from builders import cluster, engine_with, finished, job, node, run, started, st
 from gpuwise.core.commands import Start, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobFinished, JobSubmitted
+from gpuwise.core.rates import DeclaredRates, alone_rates
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import DeclaredRates
 from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.simulate import Truth
@@ -294,6 +294,7 @@ def test_a_job_of_unknown_speed_is_told_so():
     engine = engine_with([], cluster("1x1:P100"), policy=make_policy("gain"))
     rows = engine.state.jobs.declare([gains("good", 1.0), gains("bad", 1.0)])
     engine.state.beliefs = Failing(engine.state.jobs, engine.state.nodes, None, everywhere=True)
+    engine.state.believed_alone = alone_rates(engine.state.beliefs)
     object.__setattr__(engine.view, "rates", engine.state.beliefs)
     engine.step(0.0, [JobSubmitted(0.0, rows[0])])
     engine.step(0.0, [JobSubmitted(0.0, rows[1])])

@@ -88,9 +88,9 @@ def play(policy: str, jobs: list[JobSpec], spec: ClusterSpec) -> Iterator[Engine
     """An engine after each of its steps, to the end."""
     engine = Engine(spec, make_policy(policy), placer=best_fit)
     engine.state.jobs.declare(jobs)
-    executor = VirtualExecutor(engine.state.jobs, engine.state.beliefs)
-    while (batch := executor.wait(engine.wake_at)) is not None:
-        executor.apply(batch[0], engine.step(*batch))
+    executor = VirtualExecutor(engine.state.jobs, engine.state.nodes, engine.state.beliefs)
+    while (seen := executor.observe(engine.wake_at)) is not None:
+        executor.follow(engine.step(*seen))
         yield engine
 
 

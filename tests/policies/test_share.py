@@ -7,8 +7,8 @@ import pytest
 from builders import cluster, engine_with, finished, job, node, run, started
 from gpuwise.core.commands import Repartition, Start, Why
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.rates import BoundedRates, DeclaredRates
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.simulate import Truth, simulate
@@ -69,9 +69,11 @@ def test_jobs_that_do_not_fit_together_run_one_after_the_other(util, memory_gib)
 class Unsure(DeclaredRates):
     """Declared rates that could be much lower beside others."""
 
-    def slowest(self, jobs, placements, residents):
-        rates = self.rates(jobs, placements, residents)
-        return [rate * (0.5 if others else 1.0) for rate, others in zip(rates, residents, strict=True)]
+    def rates(self, jobs, placements, residents):
+        rates = super().rates(jobs, placements, residents)
+        return BoundedRates(
+            rates, [rate * (0.5 if others else 1.0) for rate, others in zip(rates, residents, strict=True)]
+        )
 
 
 def test_the_bound_on_slowdown_goes_by_the_low_end_of_what_is_believed():

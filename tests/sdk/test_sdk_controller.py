@@ -25,10 +25,10 @@ def test_progress_is_told_from_first_to_last(controller: ControllerDouble) -> No
     assert outcome(processes)["done"] == list(range(200))
     controller.wait_for("done", step=200)
 
-    assert controller.read("sdk.json") == {"can_suspend": True, "steps": 200}
+    assert controller.read("sdk.json") == {"can_suspend": True, "can_pause": True, "steps": 200}
     (hello,) = controller.said("hello")
     sender = {"v": 1, "job": "17", "attempt": 1, "token": "token-1", "rank": 0}
-    assert hello == sender | {"kind": "hello", "can_suspend": True, "steps": 200}
+    assert hello == sender | {"kind": "hello", "can_suspend": True, "can_pause": True, "steps": 200}
     progress = controller.said("progress")
     assert [progress[0]["step"], progress[-1]["step"]] == [1, 200]
     assert progress[-1].keys() == sender.keys() | {"kind", "step", "steps", "loss", "samples_per_s", "step_s"}

@@ -16,6 +16,7 @@ from gpuwise.sdk.boundary import Follower, Leader, Leave
 from gpuwise.sdk.checkpoints import Checkpoints
 from gpuwise.sdk.environment import read_environment
 from gpuwise.sdk.messages import Messages
+from gpuwise.sdk.pausing import Pauses
 from gpuwise.sdk.progress import Progress
 from gpuwise.sdk.requests import Requests
 from gpuwise.sdk.saver import Every, Saver
@@ -37,6 +38,25 @@ def test_all_leave_at_the_same_step(controller: ControllerDouble, ranks: int) ->
     assert {last_step(out) for _, out, _ in ends} == {saved["step"] - 1}
     assert controller.read("agreed.json") == {"seq": seq, "want": "leave", "at_step": saved["step"]}
     assert {each["rank"] for each in controller.messages} == {0}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_all_stand_still_go_on_and_leave_from_where_they_stand(controller: ControllerDouble, ranks: int) -> None:
+    processes = controller.launch(COUNT_UP, *controller.until_told, ranks=ranks)
+    controller.wait_for_step(5)
+    for _ in range(2):
+        seq = controller.ask("pause")
+        controller.wait_for("paused", seq=seq)
+        assert controller.read("paused.json") == {"seq": seq}
+        told = controller.said("progress")[-1]["step"]
+        seq = controller.ask("run")
+        controller.wait_for("resumed", seq=seq)
+        controller.wait_for_step(told + 5)
+    controller.wait_for("paused", seq=controller.ask("pause"))
+    controller.ask("leave")
+    ends = processes.end()
+    assert [code for code, _, _ in ends] == [75] * ranks
+    assert {last_step(out) for _, out, _ in ends} == {controller.read("saved.json")["step"] - 1}
 
 
 def test_nobody_leaves_before_rank_0_has_saved(controller: ControllerDouble) -> None:
@@ -89,8 +109,10 @@ class Lockstep:
         messages = Messages(environment)
         self.requests = Requests(None)
         self.pauses, self.total, self.save_s = pauses, steps, save_s
-        saver = Saver(Checkpoints(folder / "checkpoint"), self._save, messages, Progress(messages))
-        self.ranks = [Leader(self.requests, saver, Agreement(folder), 2), Follower(Agreement(folder))]
+        progress = Progress(messages)
+        saver = Saver(Checkpoints(folder / "checkpoint"), self._save, messages, progress)
+        standing = Pauses(None, self.requests, messages, progress)
+        self.ranks = [Leader(self.requests, saver, Agreement(folder), standing, 2), Follower(Agreement(folder))]
         self.met = threading.Barrier(2, timeout=20)
         self.left: dict[int, int | str] = {}
 

@@ -175,3 +175,29 @@ def test_a_node_list_is_a_cluster(tmp_path: Path) -> None:
     first, second = load_cluster(path).nodes
     assert (first.name, first.gpu_type, first.gpus, first.cpus) == ("x", "P100", 2, 64.0)
     assert (second.name, second.memory_bytes, second.gpu_memory_bytes) == ("y", GIB, 16 * GIB)
+
+
+def test_labels_ids_links_and_drains_are_read(tmp_path: Path) -> None:
+    stated = 'labels = { zone = "a", rack = "r1" }\nuid = "m1"\nlinks = [[0, 1], [2, 3]]\nschedulable = false\n'
+    (first,) = from_toml(tmp_path, f'[[node]]\n{GOOD}{stated}device_ids = ["a", "b", "c", "d"]\n').nodes
+    assert first.labels == (("rack", "r1"), ("zone", "a"))
+    assert (first.uid, first.links, first.schedulable) == ("m1", ((0, 1), (2, 3)), False)
+    assert [first.device_id(device) for device in range(4)] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ('labels = "a"', 'write for example labels = { zone = "a"'),
+        ("labels = { zone = 3 }", "labels is"),
+        ('device_ids = "a"', "a list of UUIDs"),
+        ('device_ids = ["a"]', "one for each of its 4 GPUs"),
+        ("links = [0, 1]", "groups of GPUs joined by NVLink"),
+        ("links = [[0, 7]]", "devices from 0 to 3, once"),
+        ("schedulable = 1", "true or false"),
+        ('uid = "m1"\ncount = 2', "that of one node only"),
+    ],
+)
+def test_what_is_wrong_about_a_node_is_named(field: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(GpuwiseError, match=words):
+        from_toml(tmp_path, f"[[node]]\n{GOOD}{field}\n")

@@ -149,9 +149,11 @@ def test_readers_call_in_another_thread_and_hand_errors_on() -> None:
 
 NODE = NodeSpec(name="box", gpu_type="V100", gpus=2)
 VALUES: dict[str, Any] = {
+    "column": "seen", "value": 1.0, "kind": "error", "parked": (), "until_s": 60.0, "avoid": ("n0",),
     "at_s": 5.0, "job": 0, "steps_done": 3.0, "steps_kept": 3.0, "cause": "exited with code 1", "will_retry": False,
     "duration_s": 90.0, "steps": None, "gpu_memory_bytes": 2.0**30, "gpu_util_frac": None, "node": 0,
-    "interrupted": ((0, 1.0),), "device": 1,
+    "duration_low_s": None, "duration_high_s": None, "source": "observed",
+    "interrupted": ((0, 1.0),), "device": 1, "devices": (("GPU-1", 2.0**30, True),), "cpus": 1.0, "memory_bytes": 0.0,
     "placement": on((0, 0), (0, 1)), "moves": ((0, on((0, 1))),), "slices": (MigSlice("1g", 0, 143, 5e9),),
 }  # fmt: skip
 
@@ -163,7 +165,7 @@ def line_of(kind: type[Any], **changes: Any) -> tuple[str, dict[str, Any]]:
     jobs = JobTable()
     jobs.declare([JobSpec(id="17", duration_s=1.0)])
     given = {each.name: VALUES[each.name] for each in fields(kind)} | changes
-    if kind.__name__ in ("NodeAdded", "Provision"):
+    if kind.__name__ in ("NodeAdded", "NodeChanged", "Provision"):
         given["node"] = NODE
     return kind.__name__, json.loads(encode(kind(**given), 5.0, jobs))
 
@@ -198,4 +200,7 @@ def test_places_are_named() -> None:
     assert tell(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
     assert tell(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
     assert tell(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
+    claimed = tell(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
+    assert claimed == "others use 1 GiB of device GPU-1, 1 CPUs on node box"
+    assert tell(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
     assert tell("SomethingNew", {}, []) == "SomethingNew"

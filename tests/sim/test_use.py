@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from builders import HALVES, Timetable, job, mig, run
-from gpuwise.core.commands import Repartition
 from gpuwise.sim.report.series import courses, time_edges
 
 
@@ -43,7 +42,7 @@ def test_the_report_shows_the_same_use_as_the_table(policy: str) -> None:
 @pytest.mark.parametrize(("speeds", "used"), [((("A100/3g", 0.9),), 0.9 * 0.3), ((), 0.3 / (0.7 + 0.3 / 0.429))])
 def test_a_job_on_a_slice_uses_less_by_as_much_as_it_is_slower_there(speeds: Any, used: float) -> None:
     def cut_and_start(draft: Any) -> None:
-        draft.repartition(Repartition(0, 0, HALVES))
+        draft.cut(0, 0, HALVES)
         draft.start(0, mig(0, 0, 4))
 
     result = run([job("a", 60, gpu_util_frac=0.3, speeds=speeds)], "1x1:A100", Timetable({0.0: cut_and_start}))

@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from builders import Timetable, cluster, finished, job, node, on, run, started, stays
-from gpuwise.core.commands import Provision, Resume, Start, Suspend
+from gpuwise.core.assignments import Assignment, Intent, NodeRequest
+from gpuwise.core.commands import Placement
+from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import JobFinished, JobStarted, JobSubmitted, JobSuspended, NodeAdded, NodeLost, WokeUp
+from gpuwise.core.events import DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
+from gpuwise.core.jobs import JobTable
+from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.core.state import ClusterState
-from gpuwise.core.view import Draft
+from gpuwise.engine.drive import drive
+from gpuwise.engine.engine import Engine
+from gpuwise.engine.journal import Journal
+from gpuwise.policies.placing.placement import first_fit
+from gpuwise.policies.registry import make_policy
 from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.history import offered
 from gpuwise.sim.virtual import VirtualExecutor
 
 
@@ -23,7 +32,15 @@ def executor_of(jobs: list[JobSpec], spec: ClusterSpec, **more: Any) -> VirtualE
     """An executor on its own, with nobody to tell it what to do."""
     state = ClusterState(spec)
     state.jobs.declare(jobs)
-    return VirtualExecutor(state.jobs, state.beliefs, **more)
+    return VirtualExecutor(state.jobs, state.nodes, state.beliefs, **more)
+
+
+def to_run(uid: str, placement: Placement, attempt: int = 1) -> Assignment:
+    return Assignment(uid, attempt, Intent.RUN, placement=placement)
+
+
+def seen(at_s: float, uid: str, phase: Phase = Phase.RUNNING, attempt: int = 1, **more: Any) -> AttemptObserved:
+    return AttemptObserved(at_s, uid, attempt, phase, **more)
 
 
 def timed(
@@ -87,14 +104,23 @@ def test_faults_that_overlap_keep_the_node_down_to_the_end_of_the_last():
 
 def test_the_executor_says_what_runs_where_and_what_is_down():
     executor = executor_of([job("a", 100), job("b", 100)], cluster("2x1:V100"), faults=[NodeFault(5, 0)])
-    executor.wait(None)
-    executor.apply(0.0, [Start(0, on((0, 0))), Start(1, on((1, 0)))])
-    assert executor.facts().placed == {0: on((0, 0)), 1: on((1, 0))}
-    assert executor.wait(None) == (0.0, [JobStarted(0.0, 0), JobStarted(0.0, 1)])
-    assert executor.wait(None) == (5.0, [NodeLost(5.0, 0, ((0, 0.0),))])
-    assert executor.facts().placed == {1: on((1, 0))}
-    assert executor.facts().lost_nodes == {0}
+    executor.observe(None)
+    executor.follow([to_run("a", on((0, 0))), to_run("b", on((1, 0)))])
+    assert executor.placed() == {0: on((0, 0)), 1: on((1, 0))}
+    assert executor.observe(None) == (0.0, [seen(0.0, "a"), seen(0.0, "b")])
+    assert executor.observe(None) == (5.0, [NodeLost(5.0, "n0")])
+    assert executor.placed() == {1: on((1, 0))}
     assert executor.lost_steps == 5
+
+
+@pytest.mark.parametrize("event", [NodeLost(50.0, "n0"), NodeRemoved(50.0, "n0"), DeviceLost(50.0, "n0", "n0/0")])
+def test_whatever_takes_a_jobs_place_costs_what_it_has_not_saved(event: Any):
+    engine = Engine(cluster("2x1:V100"), make_policy("fifo"), placer=first_fit)
+    engine.state.jobs.declare([job("a", 100)])
+    executor = VirtualExecutor(engine.state.jobs, engine.state.nodes, engine.state.beliefs)
+    executor.expect([event])
+    drive(engine, executor)
+    assert (engine.state.jobs.finish_s.item(0), executor.lost_steps) == (150.0, 50.0)
 
 
 # -- neighbours --------------------------------------------------------------------------------------------------------
@@ -191,12 +217,14 @@ def test_jobs_that_change_places_pay_each_its_own_cost():
 
 def test_a_job_waits_for_the_one_it_drives_out_to_save():
     executor = executor_of([job("a", 100, suspend_s=4), job("b", 10, resume_s=0)], cluster("1x1:V100"))
-    executor.wait(None)
-    executor.apply(0.0, [Start(0, on((0, 0)))])
-    executor.wait(None)
-    executor.apply(10.0, [Suspend(0), Start(1, on((0, 0)))])
-    assert executor.wait(None) == (14.0, [JobSuspended(14.0, 0, 10.0), JobStarted(14.0, 1)])
-    assert executor.wait(None) == (24.0, [JobFinished(24.0, 1)])
+    executor.observe(None)
+    executor.follow([to_run("a", on((0, 0)))])
+    executor.observe(None)
+    executor.observe(10.0)
+    executor.follow([Assignment("a", 1, Intent.SUSPEND), to_run("b", on((0, 0)))])
+    left = seen(14.0, "a", Phase.SUSPENDED, step=10.0, steps=100.0)
+    assert executor.observe(None) == (14.0, [left, seen(14.0, "b")])
+    assert executor.observe(None) == (24.0, [seen(24.0, "b", Phase.SUCCEEDED)])
 
 
 def test_a_job_waits_for_one_that_is_still_saving_even_if_that_was_decided_earlier():
@@ -208,21 +236,26 @@ def test_a_job_waits_for_one_that_is_still_saving_even_if_that_was_decided_earli
 
 
 def test_loading_comes_after_the_saving_of_others():
-    executor = executor_of([job("a", 100, suspend_s=4), job("b", 10, resume_s=3)], cluster("1x1:V100"))
-    executor.wait(None)
-    executor.apply(0.0, [Start(0, on((0, 0)))])
-    executor.wait(None)
-    executor.apply(10.0, [Suspend(0), Resume(1, on((0, 0)))])
+    executor = executor_of([job("a", 100, suspend_s=4), job("b", 10, resume_s=3)], cluster("1x2:V100"))
+    executor.observe(None)
+    executor.follow([to_run("a", on((0, 0))), to_run("b", on((0, 1)))])
+    executor.observe(None)
+    executor.observe(5.0)
+    executor.follow([Assignment("b", 1, Intent.SUSPEND)])
+    executor.observe(None)
+    executor.observe(10.0)
+    executor.follow([Assignment("a", 1, Intent.SUSPEND), to_run("b", on((0, 0)), attempt=2)])
     # Saved at 14, loaded at 14 + 3.
-    assert executor.wait(None) == (14.0, [JobSuspended(14.0, 0, 10.0)])
-    assert executor.wait(None) == (17.0, [JobStarted(17.0, 1)])
+    assert executor.observe(None) == (14.0, [seen(14.0, "a", Phase.SUSPENDED, step=10.0, steps=100.0)])
+    assert executor.observe(None) == (17.0, [seen(17.0, "b", attempt=2)])
 
 
 def test_a_node_that_is_provisioned_joins_after_its_time():
     executor = executor_of([job("a", 10, at=100)], cluster("1x1:V100"), provision_s=30.0)
     new = node("new", 2)
-    executor.apply(5.0, [Provision(new)])
-    assert executor.wait(None) == (35.0, [NodeAdded(35.0, new)])
+    executor.observe(5.0)
+    executor.follow([NodeRequest(new, True)])
+    assert executor.observe(None) == (35.0, [NodeAdded(35.0, new)])
 
 
 # -- simultaneous events -----------------------------------------------------------------------------------------------
@@ -231,12 +264,12 @@ def test_a_node_that_is_provisioned_joins_after_its_time():
 def test_all_that_happens_at_one_time_comes_at_once_ends_before_arrivals():
     jobs = [job("a", 10), job("b", 10), job("c", 5, at=10)]
     executor = executor_of(jobs, cluster("1x2:V100"))
-    assert executor.wait(None) == (0.0, [JobSubmitted(0.0, 0), JobSubmitted(0.0, 1)])
-    executor.apply(0.0, [Start(0, on((0, 0))), Start(1, on((0, 1)))])
-    assert executor.wait(None) == (0.0, [JobStarted(0.0, 0), JobStarted(0.0, 1)])
-    ends = [JobFinished(10.0, 0), JobFinished(10.0, 1)]
-    assert executor.wait(10.0) == (10.0, [*ends, JobSubmitted(10.0, 2), WokeUp(10.0)])
-    assert executor.wait(None) is None
+    assert executor.observe(None) == (0.0, [JobSubmitted(0.0, 0), JobSubmitted(0.0, 1)])
+    executor.follow([to_run("a", on((0, 0))), to_run("b", on((0, 1)))])
+    assert executor.observe(None) == (0.0, [seen(0.0, "a"), seen(0.0, "b")])
+    ends = [seen(10.0, "a", Phase.SUCCEEDED), seen(10.0, "b", Phase.SUCCEEDED)]
+    assert executor.observe(10.0) == (10.0, [*ends, JobSubmitted(10.0, 2), WokeUp(10.0)])
+    assert executor.observe(None) is None
 
 
 def test_simultaneous_events_are_one_decision():
@@ -257,8 +290,8 @@ def test_times_that_should_be_equal_are_equal():
 
 def test_the_executor_wakes_the_policy_when_it_asked_to_be_woken():
     executor = executor_of([job("a", 10, at=100)], cluster("1x1:V100"))
-    assert executor.wait(7.0) == (7.0, [WokeUp(7.0)])
-    assert executor.wait(100.0) == (100.0, [JobSubmitted(100.0, 0), WokeUp(100.0)])
+    assert executor.observe(7.0) == (7.0, [WokeUp(7.0)])
+    assert executor.observe(100.0) == (100.0, [JobSubmitted(100.0, 0), WokeUp(100.0)])
 
 
 # -- belief and truth --------------------------------------------------------------------------------------------------
@@ -331,3 +364,12 @@ def test_an_elastic_job_on_fewer_gpus_is_slower_however_it_shares_them():
         spec = job("a", 100, gpus=4, min_gpus=1, max_gpus=4, sharing=frozenset((sharing,)), gpu_util_frac=0.5)
         plan = Timetable({0.0: lambda draft, how=sharing: draft.start(0, on((0, 0), sharing=how))})
         assert finished(run([spec], "1x4:V100", plan)) == {"a": 400}  # a quarter of the GPUs
+
+
+def test_gpu_time_and_price_count_a_node_while_it_was_there() -> None:
+    """10 s of 2 GPUs at 3600 USD an hour, and from 4 to 7 s one of 4 GPUs at 7200: 20 + 12 GPU s; 10 + 6 USD."""
+    journal = Journal(cluster(node("a", 2, usd_per_hour=3600.0)), JobTable(), "fifo", 0)
+    for record in (NodeAdded(4.0, node("b", 4, usd_per_hour=7200.0)), NodeRemoved(7.0, "b"), WokeUp(9.0)):
+        journal.append(record)
+    assert offered(journal, 0.0, 10.0) == (32.0, 16.0)
+    assert offered(journal, 5.0, 6.0) == (6.0, 3.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, JournalLine, QueueRecord, Role, TokenRecord
 from gpuwise.core.request import JobRequest, Processes
-from gpuwise.core.spec import Sharing
+from gpuwise.core.spec import Sharing, Source
 
 ODD = "ünï 'quoted' \"text\" %s :name ? \\ \n é🙂"
 """What SQL, drivers and encodings trip over."""
@@ -35,14 +35,21 @@ def line(sequence: int, uid: str | None = None, kind: str = "JobSubmitted") -> J
 
 
 def full_request() -> JobRequest:
-    """A request in which everything is asked for but a fraction, which only one GPU can be."""
+    """A request in which everything is asked for but a fraction, which only one GPU can be, and roles.
+
+    Roles have CPUs and memory of their own.
+    """
     return JobRequest(
         command=("python", "-c", ODD, "caf\udce9", ""), workdir="/home/" + ODD, env={"LR": "0.1", "TEXT": ODD, "E": ""},
         name="res net/50:a@b+c", queue="team-a", gpus=4, min_gpus=2, max_gpus=8, gpu_memory_bytes=8e9,
         gpu_types=("A100", "H100"), sharing=frozenset({Sharing.EXCLUSIVE, Sharing.MIG}), cpus=3.5, memory_bytes=2.0**40,
         duration_s=1e-3, steps=1e12, gpu_util_frac=0.1 + 0.2, priority=-7, deadline_s=1.7e9 + 1 / 3, retries=3,
         after=("3", "4-5"), array=(5, 1, 3), processes=Processes.PER_GPU, grace_s=0.25, time_limit_s=86400.0,
-        predicted_s=70.5, speeds={"A100": 1.5, "A100/2g": 0.25},
+        predicted_s=70.5, predicted_low_s=60.0, predicted_high_s=80 + 1 / 3, speeds={"A100": 1.5, "A100/2g": 0.25},
+        gpu_memory_low_bytes=7e9, gpu_memory_high_bytes=9e9 + 1 / 3, gpu_memory_source=Source.PREDICTED,
+        gpu_util_low_frac=0.2, gpu_util_high_frac=0.4, gpu_util_source=Source.OBSERVED, require={"zone": ["a", "é"]},
+        prefer={"rack": ("7",)}, within="rack", model=ODD, batch_per_gpu=32, suspend_s=1.5, resume_s=2.5,
+        migrate_s=3.5, resize_s=4.5,
     )  # fmt: skip
 
 
@@ -53,6 +60,9 @@ def full_job(uid: str = "17-3", **more: Any) -> JobRecord:
         "submitted_at": 1.7e9 + 1 / 3, "started_at": 1.7e9 + 2 / 3, "ended_at": 1.8e9,
         "exit_code": 137, "attempts": 4, "failures": 2, "out_of_memory": 1,
         "held": "quota", "placement": "n0: 0, 1 " + ODD, "duration_s": 1234.5, "duration_source": "history",
+        "duration_low_s": 1000.25, "duration_high_s": 1e4 / 3, "gpu_memory_low_bytes": 1e10,
+        "gpu_memory_high_bytes": 2e10, "gpu_memory_source": "predicted", "gpu_util_frac": 0.5,
+        "gpu_util_low_frac": 0.25, "gpu_util_high_frac": 0.75, "gpu_util_source": "observed",
         "gpu_memory_bytes": 1.6e10, "step": 12.0, "steps": 1e6, "loss": 2.25e-9, "samples_per_s": 1e5 / 3,
         "peak_memory_bytes": 2.0**34, "gpu_s": 0.1, "preemptions": 5, "idempotency_key": "key " + ODD,
     }  # fmt: skip

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import op
+from alembic import command, op
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 from store_samples import job
 
 from gpuwise.core.records import Batch, StoreError
+from gpuwise.core.request import JobRequest, Processes
+from gpuwise.core.spec import Sharing
 from gpuwise.store import schema
 from gpuwise.store.database import Database
 from gpuwise.store.place import locate
@@ -104,17 +107,55 @@ def test_a_database_of_something_else_is_refused_and_left_alone(place: str) -> N
 
 
 def test_not_a_byte_of_a_foreign_file_is_changed(tmp_path: Path) -> None:
-    foreign, text = tmp_path / "cookbook.db", tmp_path / "notes.txt"
+    foreign, notes = tmp_path / "cookbook.db", tmp_path / "notes.txt"
     connection = sqlite3.connect(foreign)
     connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
-    text.write_text("not a database, but long enough to be looked at as one\n" * 100)
-    for path in (foreign, text):
+    notes.write_text("not a database, but long enough to be looked at as one\n" * 100)
+    for path in (foreign, notes):
         before = path.read_bytes()
         with pytest.raises(StoreError, match="it is not a database of gpuwise"):
             open_store(path)
         assert path.read_bytes() == before
-    assert sorted(tmp_path.iterdir()) == [foreign, text]
+    assert sorted(tmp_path.iterdir()) == [foreign, notes]
+
+
+OLD_REQUEST = (
+    '{"command":["python","train.py"],"name":"net","gpus":2,"gpu_types":["A100"],"sharing":["exclusive","time_slice"],'
+    '"speeds":{"A100":1.5},"predicted_s":50.0,"gpu_util_frac":0.5,"processes":"per-gpu","array":[3]}'
+)
+OLD_ROW = {
+    "uid": "17-3", "number": 17, "array_index": 3, "queue": "default", "name": "net", "command_digest": "x",
+    "request": OLD_REQUEST, "user": "ada", "status": "running", "why_ended": "", "submitted_at": 1.0, "attempts": 1,
+    "failures": 0, "out_of_memory": 0, "held": "", "placement": "box:0,1", "duration_s": 50.0,
+    "duration_source": "predicted", "gpu_memory_bytes": 0.0, "gpu_s": 5.0, "preemptions": 0,
+}  # fmt: skip
+
+
+def test_a_job_of_the_version_before_is_read_and_goes_on(place: str) -> None:
+    def make(connection: Connection) -> None:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", "gpuwise.store:migrations")
+        command.upgrade(config, "0001")
+        names = ", ".join(f'"{name}"' for name in OLD_ROW)
+        values = ", ".join(f":{name}" for name in OLD_ROW)
+        connection.execute(text(f"INSERT INTO jobs ({names}) VALUES ({values})"), OLD_ROW)
+
+    database = Database(locate(place))
+    database.write(make)
+    database.close()
+    store = open_store(place)
+    (record,) = store.live_jobs()
+    assert (record.duration_s, record.duration_source, record.duration_low_s) == (50.0, "predicted", None)
+    assert (record.gpu_memory_source, record.gpu_util_frac) == ("declared", None)
+    assert record.request == JobRequest(
+        command=("python", "train.py"), name="net", gpus=2, gpu_types=("A100",), predicted_s=50.0, gpu_util_frac=0.5,
+        sharing=frozenset((Sharing.EXCLUSIVE, Sharing.TIME_SLICE)), speeds={"A100": 1.5}, processes=Processes.PER_GPU,
+        array=(3,),
+    )  # fmt: skip
+    store.commit(Batch(jobs=[replace(record, status="succeeded", duration_low_s=40.0)]))
+    assert store.job("17-3").duration_low_s == 40.0  # type: ignore[union-attr]
+    store.close()
 
 
 def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:

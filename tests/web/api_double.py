@@ -28,7 +28,9 @@ def a_job(uid: str, **changes: Any) -> Plain:
         "attempts": 1, "failures": 0, "out_of_memory": 0, "held": "", "placement": "box:0", "duration_s": 300.0,
         "duration_source": "declared", "gpu_memory_bytes": 0.0, "step": 40.0, "steps": 100.0, "loss": 0.5,
         "samples_per_s": 1234.5, "peak_memory_bytes": None, "gpu_s": 60.0, "preemptions": 0, "deadline_s": None,
-        "after": [], "array_index": None,
+        "after": [], "array_index": None, "needs": {}, "duration_low_s": None, "duration_high_s": None,
+        "gpu_memory_low_bytes": None, "gpu_memory_high_bytes": None, "gpu_memory_source": "declared",
+        "gpu_util_frac": None, "gpu_util_low_frac": None, "gpu_util_high_frac": None, "gpu_util_source": "declared",
     }  # fmt: skip
     assert changes.keys() <= job.keys(), f"the API has no {changes.keys() - job.keys()}"
     return job | changes
@@ -50,7 +52,8 @@ def ended(uid: str, **changes: Any) -> Plain:
 def a_device(index: int, *residents: tuple[str | None, str, float], **changes: Any) -> Plain:
     """A device with jobs on it: id, name and part of each."""
     device: Plain = {
-        "index": index, "name": "cpu-core", "lost": False, "sharing": "exclusive",
+        "index": index, "name": "cpu-core", "lost": False, "id": f"cpu-core-{index}", "claimed": False,
+        "claimed_memory_bytes": 0.0, "sharing": "exclusive",
         "free_frac": 1.0 - sum(frac for _, _, frac in residents), "memory_bytes": 8 * 2.0**30, "util_frac": 0.75,
         "memory_used_bytes": 2.0**30, "power_w": None, "temperature_c": None,
         "jobs": [{"id": uid, "name": name, "frac": frac} for uid, name, frac in residents],
@@ -127,6 +130,7 @@ class Double:
         kind = "cpu-core" if self.stand_in else "A100"
         node: Plain = {
             "name": "box", "gpu_type": kind, "stand_in": self.stand_in, "lost": False, "cpus": 2.0, "free_cpus": 2.0,
+            "drained": False, "labels": {}, "claimed_cpus": 0.0, "claimed_memory_bytes": 0.0,
             "memory_bytes": 2.0**34, "free_memory_bytes": 2.0**34, "devices": self.devices,
         }  # fmt: skip
         return [node]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
 
@@ -10,6 +12,7 @@ class ErrorDetail(BaseModel):
 
     code: str = Field(description="A word for programs.", examples=["not_found"])
     message: str = Field(description="What is wrong and what to do, for people.", examples=["there is no job '17'"])
+    field: str | None = Field(None, description="The field of the body that it is about; null is none in particular.")
 
 
 class Problem(BaseModel):
@@ -44,9 +47,18 @@ class Job(BaseModel):
     out_of_memory: int
     held: str = Field(description="Why it may not be placed now: user, dependency, quota or share; empty is not held.")
     placement: str = Field(description="Where it is; empty while it holds nothing.", examples=["box:0,1"])
-    duration_s: float = Field(description="What is believed of its run time.")
+    duration_s: float = Field(description="Forecast of its run time.")
+    duration_low_s: float | None = Field(description="Lower end of its interval; null is not known.")
+    duration_high_s: float | None
     duration_source: str = Field(description="declared, history, predicted, observed or default.")
-    gpu_memory_bytes: float
+    gpu_memory_bytes: float = Field(description="Forecast of its memory on each GPU; 0 is not known.")
+    gpu_memory_low_bytes: float | None
+    gpu_memory_high_bytes: float | None
+    gpu_memory_source: str
+    gpu_util_frac: float | None = Field(description="Forecast of its use of its GPUs when it is alone.")
+    gpu_util_low_frac: float | None
+    gpu_util_high_frac: float | None
+    gpu_util_source: str
     step: float | None
     steps: float | None
     loss: float | None
@@ -57,6 +69,7 @@ class Job(BaseModel):
     deadline_s: float | None
     after: list[str]
     array_index: int | None
+    needs: dict[str, Any] = Field(description="What was asked for, as in the body; what is at its default is left out.")
 
 
 class Jobs(BaseModel):
@@ -84,6 +97,8 @@ class DryRunAnswer(BaseModel):
     """What would become of a job."""
 
     duration_s: float
+    duration_low_s: float | None
+    duration_high_s: float | None
     duration_source: str
     placement: str = Field(description="Where it would start; empty if that is not known.")
     estimated_start: float | None
@@ -139,6 +154,9 @@ class Device(BaseModel):
     index: int
     name: str
     lost: bool
+    id: str = Field(description="Its UUID; made up of the node's name and its index where that is not known.")
+    claimed: bool = Field(description="Whether somebody outside gpuwise computes on it.")
+    claimed_memory_bytes: float = Field(description="Memory that others than running jobs use.")
     sharing: str
     free_frac: float
     memory_bytes: float | None
@@ -156,6 +174,10 @@ class Node(BaseModel):
     gpu_type: str
     stand_in: bool = Field(description="Whether CPU cores stand in for GPUs.")
     lost: bool
+    drained: bool = Field(description="Whether it takes no new jobs.")
+    labels: dict[str, str]
+    claimed_cpus: float = Field(description="CPUs that others than running jobs use.")
+    claimed_memory_bytes: float
     cpus: float | None
     free_cpus: float | None
     memory_bytes: float | None

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.property import PropertyError
 from gpuwise.core.records import StoreError
 from gpuwise.live.desk import LimitError
 from gpuwise.live.inbox import BusyError, ClosedError
@@ -54,6 +55,7 @@ _STATUS: Mapping[type[GpuwiseError], int] = {
     ForbiddenError: 403,
     NotFoundError: 404,
     InvalidError: 422,
+    PropertyError: 422,
     TooManyError: 429,
     LimitError: 429,
     BusyError: 503,
@@ -63,10 +65,11 @@ _STATUS: Mapping[type[GpuwiseError], int] = {
 }
 
 
-def problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says what is wrong."""
+def problem(status: int, message: str, headers: Mapping[str, str] | None = None, field: str | None = None) -> Response:
+    """An answer that says what is wrong, and with which field."""
     shown = message.encode("utf-8", "replace").decode()
-    body = to_json({"error": {"code": CODES.get(status, "error"), "message": shown}})
+    about = {} if field is None else {"field": field}
+    body = to_json({"error": {"code": CODES.get(status, "error"), "message": shown, **about}})
     more = dict(headers or {})
     if status in (429, 503):
         more.setdefault("Retry-After", str(RETRY_AFTER_S))
@@ -84,7 +87,8 @@ def refused(error: GpuwiseError) -> Response:
     headers = {}
     if isinstance(error, TooManyError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return problem(status, str(error), headers)
+    field = error.name if isinstance(error, PropertyError) and not error.of else None
+    return problem(status, str(error), headers, field)
 
 
 def crashed() -> Response:
@@ -104,7 +108,8 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     found = error.errors()
     told = "; ".join(_mistake(each) for each in found[:MOST_TOLD])
     more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return problem(422, told + more)
+    place = [str(part) for part in found[0]["loc"][1:2]]
+    return problem(422, told + more, field=place[0] if place else None)
 
 
 async def on_http(request: Request, error: Exception) -> Response:

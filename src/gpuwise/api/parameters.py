@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query
 
-from gpuwise.api.models import NAME_PATTERN
 from gpuwise.core.errors import nearest_names
 from gpuwise.core.jobs import Status
+from gpuwise.core.request import NAME_PATTERN
 from gpuwise.service.joblogs import UID_PATTERN
 from gpuwise.service.refusals import InvalidError
 
@@ -18,6 +18,7 @@ STATUSES = tuple(status.name.lower() for status in Status if status is not Statu
 
 JobId = Annotated[str, Path(pattern=f"^{UID_PATTERN}$", description="17, or 17-3 for a task of an array.")]
 QueueName = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", description="A queue's name.")]
+NodeName = Annotated[str, Path(pattern=r"^[!-~]{1,253}$", description="A node's name.")]
 TokenId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="A token's id.")]
 Before = Annotated[str | None, Query(pattern=f"^{UID_PATTERN}$", description="Jobs older than this one.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED, description="At most so many.")]

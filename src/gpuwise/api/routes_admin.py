@@ -10,7 +10,7 @@ from gpuwise.api import answers, views
 from gpuwise.api.caller import AsAdmin, AsViewer
 from gpuwise.api.documented import Responses, gives, problems
 from gpuwise.api.models import QueueBody, TokenBody
-from gpuwise.api.parameters import Limit, QueueName, TokenId
+from gpuwise.api.parameters import Limit, NodeName, QueueName, TokenId
 from gpuwise.core.records import QueueRecord
 
 router = APIRouter()
@@ -41,6 +41,20 @@ async def set_queue(call: AsAdmin, name: QueueName, body: QueueBody) -> Response
 async def forget_queue(call: AsAdmin, name: QueueName) -> Response:
     """Take a queue's limits away."""
     await call.service.admin.forget_queue(call.caller, name)
+    return Response(status_code=204)
+
+
+@router.post("/nodes/{node}/drain", tags=["cluster"], status_code=204, responses={**_GONE, **problems(404)})
+async def drain(call: AsAdmin, node: NodeName) -> Response:
+    """Let no more jobs on a node; those that run there stay."""
+    await call.service.admin.drain(call.caller, node)
+    return Response(status_code=204)
+
+
+@router.post("/nodes/{node}/undrain", tags=["cluster"], status_code=204, responses={**_GONE, **problems(404)})
+async def undrain(call: AsAdmin, node: NodeName) -> Response:
+    """Let jobs on a drained node again."""
+    await call.service.admin.drain(call.caller, node, drained=False)
     return Response(status_code=204)
 
 

@@ -45,7 +45,7 @@ async def _nodes(call: Call) -> list[views.View]:
     overview = call.service.overview
     states, readings = await overview.nodes(), await overview.readings()
     mine = {record.uid: record for record in overview.visible(call.caller)}
-    return [views.node(number, state, readings, mine) for number, state in enumerate(states)]
+    return [views.node(state, readings, mine) for state in states]
 
 
 @router.get(

@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import Response
 from pydantic_core import to_json
 
+from gpuwise.core.needs import JobNeeds
 from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, QueueRecord, TokenRecord
+from gpuwise.core.schema import plain
 from gpuwise.devices.machine import STAND_IN_TYPE, Reading, Where
 from gpuwise.service.estimates import DryRun
 from gpuwise.service.feed import Happening
@@ -17,6 +19,11 @@ from gpuwise.service.overview import DeviceState, NodeState, Queued
 
 View = dict[str, Any]
 _UNREAD = Reading()
+FORECASTS = (
+    "duration_s", "duration_low_s", "duration_high_s", "duration_source", "gpu_memory_bytes", "gpu_memory_low_bytes",
+    "gpu_memory_high_bytes", "gpu_memory_source", "gpu_util_frac", "gpu_util_low_frac", "gpu_util_high_frac",
+    "gpu_util_source",
+)  # fmt: skip
 
 
 def answer(content: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -49,9 +56,7 @@ def job(record: JobRecord) -> View:
         "out_of_memory": record.out_of_memory,
         "held": record.held,
         "placement": record.placement,
-        "duration_s": record.duration_s,
-        "duration_source": record.duration_source,
-        "gpu_memory_bytes": record.gpu_memory_bytes,
+        **{name: getattr(record, name) for name in FORECASTS},
         "step": record.step,
         "steps": record.steps,
         "loss": record.loss,
@@ -62,6 +67,7 @@ def job(record: JobRecord) -> View:
         "deadline_s": request.deadline_s,
         "after": request.after,
         "array_index": request.array[0] if "-" in record.uid else None,
+        "needs": plain(request, JobNeeds),
     }
 
 
@@ -78,8 +84,10 @@ def queued(entry: Queued) -> View:
 def dry_run(run: DryRun) -> View:
     """What would become of a job."""
     return {
-        "duration_s": run.duration_s,
-        "duration_source": run.duration_source,
+        "duration_s": run.duration.value,
+        "duration_low_s": run.duration.low,
+        "duration_high_s": run.duration.high,
+        "duration_source": run.duration.source,
         "placement": run.placement,
         "estimated_start": run.estimate.start_at,
         "estimated_finish": run.estimate.finish_at,
@@ -109,7 +117,7 @@ def attempt(record: AttemptRecord) -> View:
     return {name: getattr(record, name) for name in names}
 
 
-def node(number: int, state: NodeState, readings: Mapping[Where, Reading], mine: Mapping[str, JobRecord]) -> View:
+def node(state: NodeState, readings: Mapping[Where, Reading], mine: Mapping[str, JobRecord]) -> View:
     """A node; jobs that are not ``mine`` are there, but not named."""
     spec = state.spec
     return {
@@ -117,12 +125,16 @@ def node(number: int, state: NodeState, readings: Mapping[Where, Reading], mine:
         "gpu_type": spec.gpu_type,
         "stand_in": spec.gpu_type == STAND_IN_TYPE,
         "lost": not state.up,
+        "drained": not spec.schedulable,
+        "labels": dict(spec.labels),
+        "claimed_cpus": state.claimed_cpus,
+        "claimed_memory_bytes": state.claimed_memory_bytes,
         "cpus": spec.cpus,
         "free_cpus": state.free_cpus,
         "memory_bytes": spec.memory_bytes,
         "free_memory_bytes": state.free_memory_bytes,
         "devices": [
-            _device(each, spec.gpu_type, readings.get((number, each.index), _UNREAD), mine) for each in state.devices
+            _device(each, spec.gpu_type, readings.get((state.row, each.index), _UNREAD), mine) for each in state.devices
         ],
     }
 
@@ -130,8 +142,11 @@ def node(number: int, state: NodeState, readings: Mapping[Where, Reading], mine:
 def _device(state: DeviceState, name: str, reading: Reading, mine: Mapping[str, JobRecord]) -> View:
     return {
         "index": state.index,
+        "id": state.id,
         "name": name,
         "lost": not state.up,
+        "claimed": state.claimed,
+        "claimed_memory_bytes": state.claimed_memory_bytes,
         "sharing": state.sharing,
         "free_frac": state.free_frac,
         "memory_bytes": state.memory_bytes,

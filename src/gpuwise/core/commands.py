@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpuwise.core.quick import quick
 from gpuwise.core.spec import NodeSpec, Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
@@ -28,12 +29,24 @@ class MigSlice(NamedTuple):
     memory_bytes: float
 
 
+class TaskGrant(NamedTuple):
+    """Tasks of one role of a job on one node."""
+
+    role: str
+    node: int
+    number: int
+
+
 class Placement(NamedTuple):
     """Where a job runs: its grants, how it shares them, and what part of each GPU it holds."""
 
     grants: tuple[Grant, ...]
     sharing: Sharing = Sharing.EXCLUSIVE
     milli: int = WHOLE_GPU_MILLI
+    quantum_s: float = 0.0
+    """How long its turns are if it is time-sliced; 0 leaves that to the executor."""
+    tasks: tuple[TaskGrant, ...] = ()
+    """How many tasks of which role are where; empty for a plain job. A role's GPUs are among the grants."""
 
     @property
     def gpus(self) -> int:
@@ -45,7 +58,9 @@ class Placement(NamedTuple):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The nodes it spans."""
+        """The nodes it spans, those of tasks without GPUs included."""
+        if self.tasks:
+            return tuple(dict.fromkeys([*(grant.node for grant in self.grants), *(task.node for task in self.tasks)]))
         return tuple(grant.node for grant in self.grants)
 
     def devices(self) -> list[tuple[int, int]]:
@@ -63,6 +78,7 @@ class Command:
     """Something an executor is asked to do."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Start(Command):
     """Run a job that has not run yet."""
@@ -150,7 +166,11 @@ class Why(enum.Enum):
     NO_ROOM = "needs {gpus} GPU{plural}{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node"
     NO_SHARE = "needs {percent:.0f}% of one GPU; no GPU has that much left that it may share"
     NO_HOST_ROOM = "GPUs are idle, but no node with them has {cpus:g} CPUs and {memory} of memory left"
+    NO_TASK_ROOM = (
+        "needs {count:g} × {role}, each with {cpus:g} CPUs and {memory} of memory; there is room for {room:g} of them"
+    )
     NEVER_FITS = "cannot run here: needs {gpus} GPU{plural}{where}, and the cluster has {total} such GPUs"
+    NO_SUCH_NODE = "cannot run here now: requires nodes with {labels}; none of the {nodes} nodes here has that"
     BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPU{plural}"
     RESERVED = "would delay job {ahead}, which has a reservation at {at_s:.0f} s"
     OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy"
@@ -173,6 +193,7 @@ class Why(enum.Enum):
     NEXT_ROUND = "is looked at when the next round begins, at {at_s:.0f} s"
     NOT_CHOSEN = "could run, but the policy did not choose it"
     STOPPING = "is saving its state before it leaves its GPUs"
+    BACK_OFF = "its start was refused {times:g} times in a row; it is tried again at {at_s:.0f} s"
     HELD = "is held by its user until it is resumed"
     AFTER = "waits for job {ahead}, which has not succeeded yet"
     QUOTA = "queue {queue} may have {limit:g} GPUs; its jobs hold or are in line for {used:g}, this one needs {gpus:g}"
@@ -206,6 +227,8 @@ class Decision:
     wake_at: float | None = None
     reasons: Explain = not_chosen
     """Called with a waiting job; answers are made when asked for, since most are never read."""
+    notes: tuple[tuple[str, int, float], ...] = ()
+    """(column, job, value): what the policy writes to columns of its own."""
 
 
 NOTHING = Decision()

@@ -10,6 +10,17 @@ class GpuwiseError(Exception):
     """Something the user can mend; its text is shown as it is, without a traceback."""
 
 
+class ReadOnlyError(GpuwiseError):
+    """A policy that writes to the view it was shown."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what}: a policy's view is read-only; try things on view.draft() and return what it seals")
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return type(self), (self.what,)
+
+
 class UnknownNameError(GpuwiseError):
     """A name that is not in a catalogue or registry, with the nearest valid ones, or the command that lists all."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.quick import quick
+from gpuwise.core.spec import NodeSpec, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Event:
     at_s: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
     """A declared job asks to be run."""
@@ -21,6 +23,7 @@ class JobSubmitted(Event):
     job: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobStarted(Event):
     """A job takes its first step after a start, resume, move or resize."""
@@ -44,6 +47,7 @@ class JobSuspended(Event):
     steps_done: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobFinished(Event):
     """A job has done all its steps."""
@@ -53,12 +57,34 @@ class JobFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFailed(Event):
-    """A job ended on an error; with ``will_retry`` it goes back to the queue with the steps it kept."""
+    """An attempt failed; with ``will_retry`` its job is requeued with the steps it kept."""
 
     job: int
     steps_kept: float
     cause: str
+    """For people."""
     will_retry: bool
+    kind: str = "error"
+    """A `Cause`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused(Event):
+    """The world would not start a job where it was to start; it is in line again from ``until_s`` on."""
+
+    job: int
+    cause: str
+    """For people."""
+    until_s: float
+    avoid: tuple[str, ...] = ()
+    """Nodes on which it is not tried again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOffEnded(Event):
+    """A job whose start was refused may be tried again; the second time, also on the nodes that refused it."""
+
+    job: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,45 +118,93 @@ class JobRevised(Event):
     steps: float | None = None
     gpu_memory_bytes: float | None = None
     gpu_util_frac: float | None = None
+    duration_low_s: float | None = None
+    duration_high_s: float | None = None
+    """The interval of ``duration_s``; None is not known."""
+    source: Source = Source.OBSERVED
+    """Where what is revised comes from."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAdded(Event):
-    """A node joined the cluster."""
+class JobNoted(Event):
+    """A policy wrote to a column of its own."""
+
+    job: int
+    column: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent(Event):
+    """Something that happened to a node. It is named by its name, or by its row in journals of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAdded(NodeEvent):
+    """A node joined the cluster, or is known to be in it; under another unique id it is another machine."""
 
     node: NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLost(Event):
-    """A node went away; its jobs are back in the queue with the steps their checkpoints kept."""
+class NodeChanged(NodeEvent):
+    """A node has other devices, capacity or labels than before, or takes new jobs or none; unknown nodes stay so."""
 
-    node: int
-    interrupted: tuple[tuple[int, float], ...]
+    node: NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRestored(Event):
+class NodeRemoved(NodeEvent):
+    """A node left the cluster for good; its jobs are requeued with the steps their checkpoints kept."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(NodeEvent):
+    """A node went away; its jobs are requeued with the steps their checkpoints kept."""
+
+    node: str | int
+    interrupted: tuple[tuple[int, float], ...] = ()
+    """Jobs whose kept steps are known better than by what they last reported as saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRestored(NodeEvent):
     """A lost node is back, empty."""
 
-    node: int
+    node: str | int
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceLost(Event):
-    """One device of a node went away; its jobs are back in the queue with the steps their checkpoints kept."""
+class DeviceLost(NodeEvent):
+    """One device of a node went away; its jobs are requeued with the steps their checkpoints kept."""
 
-    node: int
-    device: int
-    interrupted: tuple[tuple[int, float], ...]
+    node: str | int
+    device: str | int
+    """Its id, or its index in journals of earlier versions."""
+    interrupted: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRestored(Event):
+class DeviceRestored(NodeEvent):
     """A lost device is back, empty."""
 
-    node: int
-    device: int
+    node: str | int
+    device: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesClaimed(NodeEvent):
+    """What others than running jobs use of a node now: all of it, so that saying it again changes nothing."""
+
+    node: str
+    devices: tuple[tuple[str, float, bool], ...] = ()
+    """Of each device in use: its id, the memory used in bytes, and whether somebody computes there."""
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    parked: tuple[tuple[str, str, float], ...] = ()
+    """Which of this memory is kept by parked jobs: job, device id and bytes. It does not count against its own job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +213,13 @@ class WokeUp(Event):
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (
-    JobSubmitted, JobStarted, JobProgressed, JobSuspended, JobFinished, JobFailed, JobCancelled,
-    JobHeld, JobReleased, JobRevised, NodeAdded, NodeLost, NodeRestored, DeviceLost, DeviceRestored, WokeUp,
+    JobSubmitted, JobStarted, JobProgressed, JobSuspended, JobFinished, JobFailed, StartRefused, BackOffEnded,
+    JobCancelled, JobHeld, JobReleased, JobRevised, JobNoted, NodeAdded, NodeChanged, NodeRemoved, NodeLost,
+    NodeRestored, DeviceLost, DeviceRestored, DevicesClaimed, WokeUp,
 )  # fmt: skip
 
 PROFILE_S = 60.0
 """When a job has been alone on its GPUs for so long, what it uses of them is known (`JobRevised`)."""
 
-CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(EVENT_TYPES) - {JobStarted, JobProgressed}
+CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(EVENT_TYPES) - {JobStarted, JobProgressed, JobNoted}
 """The events after which another job may be able to start."""

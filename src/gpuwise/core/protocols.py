@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from gpuwise.core.commands import Command, Decision, Placement
+from gpuwise.core.assignments import Desired
+from gpuwise.core.commands import Decision, Placement
 from gpuwise.core.events import Event
+from gpuwise.core.observations import Observations
 
 if TYPE_CHECKING:
     from gpuwise.core.capacity import Capacity
@@ -23,8 +24,10 @@ class Policy(Protocol):
 
     A policy may also have ``rank(view, job) -> float``, by which the waiting jobs are kept in line (by submission
     where it has none): a number that does not change while the job waits. It may have ``placer``, its placement where
-    the user asks for no other. And one that cuts GPUs has ``holds(capacity, shape, placer) -> bool``: whether an empty
-    cluster, of which no GPU is cut, could ever run a job.
+    the user asks for no other. Its ``columns``, a mapping of names to defaults, are numbers of its own per job: read
+    as ``view.own(name)``, written by ``draft.note(name, job, value)``, and kept over restarts. And one that cuts GPUs
+    has ``holds(capacity, shape, placer) -> bool``: whether an empty cluster, of which no GPU is cut, could ever run a
+    job.
     """
 
     name: str
@@ -36,7 +39,8 @@ class Policy(Protocol):
 
 
 Placer = Callable[["Capacity", "Shape", int], Placement | None]
-"""Finds room for so many GPUs of a shape, or none. It reads the capacity and changes nothing."""
+"""Finds room for so many GPUs of a shape, or none. It reads the capacity and changes nothing; it is shown one that
+cannot be changed, unless it says ``only_reads`` of itself, as the built-in ones do for speed."""
 
 
 def holds(policy: Policy, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
@@ -48,8 +52,8 @@ def holds(policy: Policy, capacity: Capacity, shape: Shape, placer: Placer) -> b
 class RateModel(Protocol):
     """How fast jobs run where they are: what a policy believes, or what is true.
 
-    A model that knows how sure it is may also have ``slowest``, with the arguments of `rates`: the lower ends of their
-    intervals, and 0 where it cannot tell. A policy asks ``getattr(view.rates, "slowest", view.rates.rates)``.
+    Rates are `Rates`: values, NaN where it cannot tell and 0 where a job stands still, with ``lows``, the lower ends of
+    their intervals. A model that has no lower ends may give any sequence of numbers.
     """
 
     def rates(
@@ -63,25 +67,17 @@ MakeRates = Callable[["JobTable", "NodeTable"], RateModel]
 """Makes a rate model of the jobs and nodes of a cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """What is really running, as an executor sees it."""
-
-    placed: Mapping[int, Placement] = field(default_factory=dict)
-    lost_nodes: frozenset[int] = frozenset()
-
-
 class Executor(Protocol):
-    """Carries commands out and reports what happened: on a virtual clock, on this machine, on a cluster."""
+    """Makes a world follow what is wanted and reports what it sees: on a virtual clock, on this machine, on a cluster.
 
-    def apply(self, now_s: float, commands: Sequence[Command]) -> None:
-        """Begins to carry out commands."""
+    It never reads the engine's state. It starts what runs next on a device only after what was there before was seen to
+    have left.
+    """
+
+    def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+        """Takes note of what is wanted and returns; ``complete`` is all there is, as after a restart."""
         ...
 
-    def wait(self, until_s: float | None) -> tuple[float, list[Event]] | None:
-        """The next events and their time, at the latest ``until_s``; None when nothing will ever happen again."""
-        ...
-
-    def facts(self) -> ClusterFacts:
-        """What runs where, really."""
+    def observe(self, until_s: float | None) -> Observations | None:
+        """What is seen next, at the latest at ``until_s``; None when nothing will ever happen again."""
         ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace, merge
 
+from gpuwise.core.guards import ReadOnlyList
 from gpuwise.core.jobs import JobTable
 
 RankKey = Callable[[int], float]
@@ -25,7 +26,7 @@ class WaitingQueue:
     def __init__(self, jobs: JobTable, key: RankKey) -> None:
         self._jobs = jobs
         self.key = key
-        self.lanes: dict[int, list[Entry]] = {}
+        self._lanes: dict[int, list[Entry]] = {}
         self._entry: dict[int, Entry] = {}
 
     def __len__(self) -> int:
@@ -36,16 +37,21 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[int]:
         """Every waiting job, first in line first."""
-        return (job for _, job in merge(*self.lanes.values()))
+        return (job for _, job in merge(*self._lanes.values()))
+
+    @property
+    def lanes(self) -> Mapping[int, Sequence[Entry]]:
+        """The jobs of each shape with their keys, in order."""
+        return {shape: ReadOnlyList(lane) for shape, lane in self._lanes.items()}
 
     def add(self, job: int, key: float | None = None) -> None:
         """Lines a job up, by the policy's key unless one is given."""
         entry = (self.key(job) if key is None else key, job)
         self._entry[job] = entry
         shape = self._jobs.shape_by_row[job].id
-        lane = self.lanes.get(shape)
+        lane = self._lanes.get(shape)
         if lane is None:
-            self.lanes[shape] = [entry]
+            self._lanes[shape] = [entry]
         elif entry > lane[-1]:
             lane.append(entry)
         else:
@@ -55,20 +61,25 @@ class WaitingQueue:
         """Takes a job out of the line."""
         entry = self._entry.pop(job)
         shape = self._jobs.shape_by_row[job].id
-        lane = self.lanes[shape]
+        lane = self._lanes[shape]
         if len(lane) == 1:
-            del self.lanes[shape]
+            del self._lanes[shape]
         else:
             del lane[bisect_left(lane, entry)]
 
+    def discard(self, job: int) -> None:
+        """Takes a job out of the line, if it is in it."""
+        if job in self._entry:
+            self.remove(job)
+
     def head(self) -> int:
         """The job that is first in line."""
-        return min(lane[0] for lane in self.lanes.values())[1]
+        return min(lane[0] for lane in self._lanes.values())[1]
 
     def first_key(self, at_least: float) -> float:
         """The lowest key that is ``at_least`` so much; infinite if there is none."""
         found = math.inf
-        for lane in self.lanes.values():
+        for lane in self._lanes.values():
             position = bisect_left(lane, (at_least, -1))
             if position < len(lane):
                 found = min(found, lane[position][0])
@@ -80,14 +91,14 @@ class WaitingQueue:
 
     def walk(self, closed: set[int]) -> Iterator[int]:
         """Waiting jobs in order, leaving out lanes whose shape is, or on the way becomes, a member of ``closed``."""
-        if len(self.lanes) == 1:
-            for shape, lane in self.lanes.items():
+        if len(self._lanes) == 1:
+            for shape, lane in self._lanes.items():
                 for _, job in lane:
                     if shape in closed:
                         return
                     yield job
             return
-        heads = [(lane[0], shape, 0, lane) for shape, lane in self.lanes.items() if shape not in closed]
+        heads = [(lane[0], shape, 0, lane) for shape, lane in self._lanes.items() if shape not in closed]
         heapify(heads)
         while heads:
             (_, job), shape, position, lane = heads[0]

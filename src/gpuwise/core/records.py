@@ -45,10 +45,21 @@ class JobRecord:
     """Where it is, for people; empty while it holds nothing."""
     duration_s: float = 0.0
     """What is believed of its run time."""
+    duration_low_s: float | None = None
+    duration_high_s: float | None = None
+    """The interval of ``duration_s``; None is not known."""
     duration_source: str = "declared"
-    """``declared``, ``history``, ``observed`` or ``default``."""
+    """A `Source`, as those below."""
     gpu_memory_bytes: float = 0.0
-    """What is believed of its memory; corrected after it ran out."""
+    """What is forecast of its memory on each GPU; corrected after it ran out."""
+    gpu_memory_low_bytes: float | None = None
+    gpu_memory_high_bytes: float | None = None
+    gpu_memory_source: str = "declared"
+    gpu_util_frac: float | None = None
+    """What is forecast, and later seen, of its use of its GPUs when it is alone."""
+    gpu_util_low_frac: float | None = None
+    gpu_util_high_frac: float | None = None
+    gpu_util_source: str = "declared"
     step: float | None = None
     steps: float | None = None
     loss: float | None = None

@@ -6,17 +6,21 @@ import enum
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.spec import ANY_SHARING, JobSpec, Sharing
+from gpuwise.core.needs import MOST_SECONDS, Forecast, JobNeeds, Source
+from gpuwise.core.needs_rules import check_together
+from gpuwise.core.property import Property, PropertyError
+from gpuwise.core.schema import check, entries, plain, revive
+from gpuwise.core.spec import JobSpec
 
 UNKNOWN_DURATION_S = 3600.0
 """What is believed of a job's run time when its user says nothing and it never ran before."""
 
 MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_ARRAY, MAX_AFTER = 4096, 128 * 1024, 128 * 1024, 10_000, 1000
 MAX_INDEX = 999_999_999
-_NAME = re.compile(r"[\w.][\w.\-/:@+ ]{0,127}")
+NAME_PATTERN = r"[\w.][\w.\-/:@+ ]{0,127}"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_ENV = "GPUWISE_"
 
@@ -31,132 +35,131 @@ class Processes(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class JobRequest(JobNeeds):
     """A job as its user asks for it."""
 
-    command: tuple[str, ...]
-    """Program and arguments; no shell in between."""
-    workdir: str = ""
-    """Folder it runs in, absolute; empty is a folder of its own."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-    queue: str = "default"
-    """Whose quota and share it counts against."""
-    gpus: int = 1
-    min_gpus: int | None = None
-    max_gpus: int | None = None
-    gpu_frac: float = 1.0
-    gpu_memory_bytes: float = 0.0
-    gpu_types: tuple[str, ...] = ()
-    sharing: frozenset[Sharing] = ANY_SHARING
-    cpus: float = 0.0
-    memory_bytes: float = 0.0
-    duration_s: float | None = None
-    """Declared run time; None is taken from earlier runs of the same job, else ``predicted_s``, else
-    `UNKNOWN_DURATION_S`."""
-    predicted_s: float | None = None
-    """Run time that a predictor gives, where nothing better is known: neither declared nor measured before."""
-    steps: float | None = None
-    gpu_util_frac: float = math.nan
-    speeds: Mapping[str, float] = field(default_factory=dict)
-    """Forecast speed on GPU types, relative to the one that ``predicted_s`` is for."""
-    priority: int = 0
-    deadline_s: float | None = None
-    """Unix time by which it should have ended."""
-    retries: int = 0
-    """How often it is started again after it failed; running out of memory has retries of its own."""
-    after: tuple[str, ...] = ()
-    """Jobs that must have succeeded before this one may start."""
-    array: tuple[int, ...] = ()
-    """One job for each index, which it finds in GPUWISE_ARRAY_INDEX; empty is no array."""
-    processes: Processes = Processes.ONE
-    grace_s: float = 10.0
-    """How long it has to leave when asked to, before it is killed."""
-    time_limit_s: float | None = None
-    """How long it may hold GPUs in all; then it is ended."""
+    # fmt: off
+    command: Annotated[tuple[str, ...], Property(
+        help="Program and arguments; no shell in between.", noun="words", most=MAX_ARGUMENTS, option="command",
+        written='a list of words such as ["python", "train.py"], or one line',
+    )]
+    workdir: Annotated[str, Property(
+        help="Folder it runs in, absolute; empty is a folder of its own.", noun="an absolute path", most=4096,
+        pattern=r"/[^\x00]*", option="workdir", metavar="DIR",
+        option_help="Where it runs; the folder you are in. Empty is one of its own.", written="a folder",
+    )] = ""
+    env: Annotated[Mapping[str, str], Property(
+        help="Variables of its environment; names may not begin with GPUWISE_.", option="env", metavar="KEY[=VALUE]",
+        option_help="A variable for the job; KEY alone copies yours.",
+        written='names with values, such as LR = "0.1"',
+    )] = field(default_factory=dict)
+    name: Annotated[str, Property(
+        help="What its user calls it.", noun="letters, digits and -_./:@+", pattern=NAME_PATTERN, option="name",
+        option_help="What the job is called.", written="letters, digits and -_./:@+",
+    )] = ""
+    queue: Annotated[str, Property(
+        help="Whose quota and share it counts against.", noun="letters, digits and -_./:@+", pattern=NAME_PATTERN,
+        option="queue", option_help="The queue it counts against.", written="the name of a queue",
+    )] = "default"
+    duration_s: Annotated[float | None, Property(
+        help="Run time its user expects; none is taken from earlier runs of the same command.", unit="s", low=0,
+        above=True, high=MOST_SECONDS, option="duration", metavar="TIME",
+        option_help="How long it will run, such as 2h; else from earlier runs.",
+        written="a time such as 90, 30m, 2h or 1d",
+    )] = None
+    predicted_s: Annotated[float | None, Property(
+        help="Run time that a predictor gives; used if none is declared and it never ran before.", unit="s", low=0,
+        above=True, high=MOST_SECONDS,
+    )] = None
+    predicted_low_s: Annotated[float | None, Property(
+        help="Lower end of the forecast of predicted_s.", unit="s", low=0, high=MOST_SECONDS
+    )] = None
+    predicted_high_s: Annotated[float | None, Property(
+        help="Upper end of the forecast of predicted_s.", unit="s", low=0, high=MOST_SECONDS
+    )] = None
+    deadline_s: Annotated[float | None, Property(
+        help="Unix time by which it should have ended.", unit="s", low=0, high=1e11, option="deadline", metavar="WHEN",
+        option_help="When it should have ended: 2030-01-31T18:00, or +6h.",
+        written="a moment such as 2030-01-31T18:00, or a time from now such as +6h",
+    )] = None
+    after: Annotated[tuple[str, ...], Property(
+        help="Jobs that must have succeeded before it may start.", noun="jobs", most=MAX_AFTER, option="after",
+        metavar="ID,ID", option_help="Jobs that must have succeeded before.", written="ids of jobs, such as 17,18",
+    )] = ()
+    array: Annotated[tuple[int, ...], Property(
+        help="One job for each index, which it finds in GPUWISE_ARRAY_INDEX.", noun="indexes", low=0, high=MAX_INDEX,
+        most=MAX_ARRAY, option="array", metavar="INDEXES", option_help="A task for each of 0-9, 0,3,7, or 10 of them.",
+        written="a number of tasks such as 10, or indexes such as 0-9 or 0,3,7",
+    )] = ()
+    processes: Annotated[Processes, Property(
+        help="Started once, or once for each GPU.", option="processes", metavar="one|per-gpu",
+        option_help="One process, or one a GPU.", written="one or per-gpu",
+    )] = Processes.ONE
+    time_limit_s: Annotated[float | None, Property(
+        help="How long it may hold GPUs in all; then it is ended.", unit="s", low=0, above=True, high=MOST_SECONDS,
+        option="time_limit", metavar="TIME", option_help="How long it may hold GPUs in all.",
+        written="a time such as 12h",
+    )] = None
+    grace_s: Annotated[float, Property(
+        help="Time to leave when asked to, before it is killed.", unit="s", low=0, high=3600, option="grace",
+        metavar="TIME", option_help="How long it has to leave before it is killed.", written="a time such as 30s",
+    )] = 10.0
+    # fmt: on
 
     def __post_init__(self) -> None:
+        check(self)
+        check_together(self)
         _require("command", bool(self.command) and bool(self.command[0]), self.command, "a program and its arguments")
         text = [*self.command, self.workdir, *self.env, *self.env.values()]
-        _require("command", len(self.command) <= MAX_ARGUMENTS, len(self.command), f"at most {MAX_ARGUMENTS} words")
         _require("command", _size(self.command) <= MAX_COMMAND_BYTES, _size(self.command), "at most 128 KiB")
         _require("command, workdir and env", not any("\0" in each for each in text), "a NUL byte", "without NUL bytes")
-        _require("workdir", self.workdir == "" or self.workdir.startswith("/"), self.workdir, "an absolute path")
         _require("env", all(_ENV_NAME.fullmatch(each) for each in self.env), sorted(self.env), "names such as LR")
         reserved = [each for each in self.env if each.startswith(RESERVED_ENV)]
         _require("env", not reserved, reserved, f"names that do not begin with {RESERVED_ENV}")
         _require("env", _size((*self.env, *self.env.values())) <= MAX_ENV_BYTES, "too large", "at most 128 KiB")
-        _require("name", self.name == "" or bool(_NAME.fullmatch(self.name)), self.name, "letters, digits and -_./:@+")
-        _require("queue", bool(_NAME.fullmatch(self.queue)), self.queue, "letters, digits and -_./:@+")
-        _require("retries", 0 <= self.retries <= 100, self.retries, "0 to 100")
-        _require("after", len(self.after) <= MAX_AFTER, len(self.after), f"at most {MAX_AFTER} jobs")
-        _require("array", len(self.array) <= MAX_ARRAY, len(self.array), f"at most {MAX_ARRAY} indexes")
-        _require("array", len(set(self.array)) == len(self.array), "an index twice", "each index once")
-        outside = [each for each in self.array if not 0 <= each <= MAX_INDEX]
-        _require("array", not outside, outside[:1], f"indexes from 0 to {MAX_INDEX}")
-        _require("grace_s", 0 <= self.grace_s <= 3600, self.grace_s, "0 to 3600 s")
-        limit = self.time_limit_s
-        _require("time_limit_s", limit is None or 0 < limit < math.inf, limit, "above 0 s")
-        foreseen = self.predicted_s
-        _require("predicted_s", foreseen is None or 0 < foreseen < math.inf, foreseen, "above 0 s")
-        _require("priority", abs(self.priority) <= 10**6, self.priority, "between -1000000 and 1000000")
-        _require("gpus", self.gpus <= 4096, self.gpus, "at most 4096")
-        self.spec("job", submit_s=0.0, duration_s=1.0)
+        _require("queue", bool(self.queue), self.queue, "the name of a queue")
 
-    def spec(self, uid: str, *, submit_s: float, duration_s: float, deadline_s: float = math.inf) -> JobSpec:
+    @property
+    def predicted(self) -> Forecast | None:
+        """What a predictor says of its run time."""
+        if self.predicted_s is None:
+            return None
+        low, high = (math.nan if end is None else end for end in (self.predicted_low_s, self.predicted_high_s))
+        return Forecast(self.predicted_s, low, high, Source.PREDICTED)
+
+    def spec(self, uid: str, *, submit_s: float, duration_s: float | Forecast, deadline_s: float = math.inf) -> JobSpec:
         """The job as policies see it; times on the controller's clock."""
+        duration = duration_s if isinstance(duration_s, Forecast) else Forecast(duration_s)
+        needs = {name: getattr(self, name) for name in entries(JobNeeds)}
+        needs["speeds"] = self._speeds(duration.value)
         return JobSpec(
-            id=uid, submit_s=submit_s, duration_s=duration_s, gpus=self.gpus, min_gpus=self.min_gpus,
-            max_gpus=self.max_gpus, gpu_frac=self.gpu_frac, gpu_memory_bytes=self.gpu_memory_bytes,
-            gpu_types=self.gpu_types, sharing=self.sharing, cpus=self.cpus, memory_bytes=self.memory_bytes,
-            priority=self.priority, deadline_s=deadline_s, tenant=self.queue, steps=self.steps, model=self.name,
-            gpu_util_frac=self.gpu_util_frac, speeds=self._speeds(duration_s),
+            id=uid, submit_s=submit_s, duration_s=duration.value, duration_low_s=duration.low,
+            duration_high_s=duration.high, duration_source=duration.source, deadline_s=deadline_s, tenant=self.queue,
+            **needs,
         )  # fmt: skip
 
     def _speeds(self, duration_s: float) -> tuple[tuple[str, float], ...]:
         """Speeds for a run time; one that was declared or measured is for no GPU type in particular: for the middle."""
-        known = [math.log(speed) for speed in self.speeds.values() if speed > 0]
+        known = [math.log(speed) for _, speed in self.speeds if speed > 0]
         middle = 1.0 if duration_s == self.predicted_s or not known else math.exp(sum(known) / len(known))
-        return tuple((name, speed / middle) for name, speed in self.speeds.items())
+        return tuple((name, speed / middle) for name, speed in self.speeds)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """As plain values; what is left at its default is left out."""
-        plain: dict[str, object] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "command" or value != JOB_REQUEST_DEFAULTS[each.name]:
-                plain[each.name] = _plain(value)
-        if math.isnan(self.gpu_util_frac):
-            plain.pop("gpu_util_frac", None)
-        return plain
+        return plain(self)
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, object]) -> JobRequest:
-        """A request from plain values, as `to_json` makes them."""
-        given = dict(plain)
-        for name in ("command", "gpu_types", "after", "array"):
-            if name in given:
-                given[name] = tuple(given[name])  # type: ignore[arg-type]
-        if "sharing" in given:
-            given["sharing"] = frozenset(Sharing[str(each).upper()] for each in given["sharing"])  # type: ignore[attr-defined]
-        if "processes" in given:
-            given["processes"] = Processes(str(given["processes"]))
-        return cls(**given)  # type: ignore[arg-type]
-
-
-JOB_REQUEST_DEFAULTS: dict[str, object] = {
-    each.name: each.default_factory() if callable(each.default_factory) else each.default for each in fields(JobRequest)
-}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, frozenset):
-        return sorted(each.name.lower() for each in value)
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value) if isinstance(value, enum.StrEnum) else value
+    def from_json(cls, given: Mapping[str, Any]) -> JobRequest:
+        """A request from plain values, as `to_json` makes them; GPUs may be left to the roles."""
+        values = dict(given)
+        if values.get("roles") and "gpus" not in values:
+            roles = entries(cls)["roles"].revive(values["roles"])
+            values["gpus"] = sum(role.count * role.gpus for role in roles)
+            for name, end in (("min_gpus", 0), ("max_gpus", 1)):
+                total = sum(role.count_range[end] * role.gpus for role in roles)
+                if total != values["gpus"]:
+                    values.setdefault(name, total)
+        return revive(cls, values)
 
 
 def _size(texts: tuple[str, ...]) -> int:
@@ -165,4 +168,4 @@ def _size(texts: tuple[str, ...]) -> int:
 
 def _require(name: str, holds: bool, value: object, expected: str) -> None:
     if not holds:
-        raise GpuwiseError(f"{name} is {value!r}; it must be {expected}")
+        raise PropertyError(name, value, expected)

@@ -2,108 +2,72 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.needs import ANY_SHARING, Forecast, JobNeeds, Role, Sharing, Source, only_held_as
+from gpuwise.core.needs_rules import check_together
+from gpuwise.core.property import Property
+from gpuwise.core.schema import LabelValues, check
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
+__all__ = [
+    "ANY_SHARING", "ClusterSpec", "Forecast", "JobNeeds", "JobSpec", "Labels", "NodeSpec", "Role", "Sharing", "Source",
+    "field_names", "only_held_as", "slice_name",
+]  # fmt: skip
 
-class Sharing(enum.IntEnum):
-    """How a job holds a GPU."""
-
-    EXCLUSIVE = 0
-    """Alone on whole GPUs."""
-    TIME_SLICE = 1
-    """Turn by turn with its neighbours; each has its share of the time."""
-    SHARED = 2
-    """At the same time as its neighbours, through MPS or plain process sharing."""
-    MIG = 3
-    """On a hardware slice of a partitioned GPU."""
-
-
-ANY_SHARING: frozenset[Sharing] = frozenset(Sharing)
-
-
-def only_held_as(sharing: frozenset[Sharing]) -> str:
-    """For messages: how a job that may not have a GPU alone may hold one, such as ``, held as mig only``."""
-    ways = " or ".join(each.name.lower().replace("_", "-") for each in sorted(sharing))
-    return "" if Sharing.EXCLUSIVE in sharing else f", held as {ways} only"
+Labels = LabelValues
+"""Keys of labels, each with the values that will do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A training job as its user declares it, with what is forecast of it."""
+class JobSpec(JobNeeds):
+    """A training job as the engine knows it: what its user declares, with what is forecast of it."""
 
-    id: str
-    submit_s: float = 0.0
-    duration_s: float
-    """Forecast run time, alone, on the GPUs it asks for."""
-    gpus: int = 1
-    """Gang size: all of them at once or none."""
-    min_gpus: int | None = None
-    max_gpus: int | None = None
-    """An elastic job may run on any number from ``min_gpus`` to ``max_gpus``; both default to ``gpus``."""
-    gpu_frac: float = 1.0
-    """Fraction of each GPU it needs."""
-    gpu_memory_bytes: float = 0.0
-    """Memory per GPU; 0 is unknown."""
-    gpu_types: tuple[str, ...] = ()
-    """GPU types it may run on; empty is any."""
-    sharing: frozenset[Sharing] = ANY_SHARING
-    cpus: float = 0.0
-    memory_bytes: float = 0.0
-    """CPUs and memory of the whole job, spread evenly over its GPUs."""
-    priority: int = 0
-    deadline_s: float = math.inf
-    tenant: str = ""
-    steps: float | None = None
-    """Training steps in all; unknown counts one step a second."""
-    model: str = ""
-    batch_size: int = 0
-    gpu_util_frac: float = math.nan
-    """Forecast GPU utilization when alone; NaN is unknown."""
-    speeds: tuple[tuple[str, float], ...] = ()
-    """Forecast speed on GPU types, and on slices of them (``A100/2g``: two compute slices), relative to the GPU that
-    ``duration_s`` is for; a type that is not named runs it at the node's ``speed``, a slice by Amdahl's law."""
-    suspend_s: float = 0.0
-    resume_s: float = 0.0
-    migrate_s: float = 0.0
-    resize_s: float = 0.0
-    """What saving, loading, moving and resizing cost this job."""
+    # fmt: off
+    id: Annotated[str, Property(help="Unique name of the job.")]
+    submit_s: Annotated[float, Property(
+        help="When it is submitted, in seconds since the start.", noun="a time", unit="s", low=0, high=1e18, column="f8"
+    )] = 0.0
+    duration_s: Annotated[float, Property(
+        help="Forecast run time, alone, on the GPUs it asks for.", noun="a duration", unit="s", low=0, above=True,
+        high=1e18, column="f8",
+    )]
+    duration_low_s: Annotated[float, Property(
+        help="Lower end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
+    )] = math.nan
+    duration_high_s: Annotated[float, Property(
+        help="Upper end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
+    )] = math.nan
+    duration_source: Annotated[Source, Property(
+        help="Where duration_s comes from.", column="i1", coded=True
+    )] = Source.DECLARED
+    deadline_s: Annotated[float, Property(
+        help="When it should have ended, on the clock of submit_s; inf is none.", noun="a deadline in s", unit="s",
+        or_inf=True, column="f8",
+    )] = math.inf
+    tenant: Annotated[str, Property(
+        help="Whose share it counts against: user, queue, account, virtual cluster.", column="i4", coded=True
+    )] = ""
+    # fmt: on
 
     def __post_init__(self) -> None:
-        low, high = self.gpu_range
-        _require(self, "duration_s", self.duration_s > 0 and math.isfinite(self.duration_s), "above 0 s")
-        _require(self, "submit_s", self.submit_s >= 0 and math.isfinite(self.submit_s), "a time of 0 s or later")
-        _require(self, "gpus", 0 <= low <= self.gpus <= high, "between min_gpus and max_gpus")
-        _require(self, "min_gpus", low > 0 or high == 0, "1 or more, unless the job asks for no GPU at all")
-        _require(self, "gpu_frac", 0 < self.gpu_frac <= 1, "above 0 and at most 1")
-        _require(self, "gpu_frac", self.gpu_frac == 1 or (low, high) == (1, 1), "1 unless the job asks for one GPU")
-        _require(self, "steps", self.total_steps > 0 and math.isfinite(self.total_steps), "above 0")
-        _require(self, "deadline_s", not math.isnan(self.deadline_s), "a time, or inf for none")
-        _require(self, "sharing", bool(self.sharing), "at least one mode")
-        usable = len(dict(self.speeds)) == len(self.speeds) and all(0 <= speed < math.inf for _, speed in self.speeds)
-        _require(self, "speeds", usable, "each GPU type once, with a speed of 0 or more")
-        for name in ("gpu_memory_bytes", "cpus", "memory_bytes", "suspend_s", "resume_s", "migrate_s", "resize_s"):
-            value = getattr(self, name)
-            _require(self, name, value >= 0 and math.isfinite(value), "0 or more")
-
-    @property
-    def gpu_range(self) -> tuple[int, int]:
-        """Fewest and most GPUs it may run on."""
-        return (
-            self.gpus if self.min_gpus is None else self.min_gpus,
-            self.gpus if self.max_gpus is None else self.max_gpus,
-        )
+        check(self, f"job {self.id!r}")
+        check_together(self, f"job {self.id!r}")
 
     @property
     def total_steps(self) -> float:
-        """Training steps in all."""
+        """Training steps in all; where they are not known, one for each second of the run time."""
         return self.duration_s if self.steps is None else self.steps
+
+    @property
+    def duration(self) -> Forecast:
+        """What is forecast of its run time."""
+        return Forecast(self.duration_s, self.duration_low_s, self.duration_high_s, self.duration_source)
 
 
 COMPUTE_SLICES = 7
@@ -115,11 +79,6 @@ def slice_name(gpu_type: str, milli: int) -> str:
     """What ``speeds`` call a MIG slice with so many thousandths of a GPU: ``A100/2g``."""
     whole = FEWER_COMPUTE_SLICES.get(gpu_type, COMPUTE_SLICES)
     return f"{gpu_type}/{max(1, round(milli * whole / WHOLE_GPU_MILLI))}g"
-
-
-def _require(job: JobSpec, name: str, holds: bool, expected: str) -> None:
-    if not holds:
-        raise GpuwiseError(f"job {job.id!r}: {name} is {getattr(job, name)!r}; it must be {expected}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +96,24 @@ class NodeSpec:
     """How fast this GPU type runs a job, relative to the one its duration was measured on."""
     usd_per_hour: float = math.nan
     """Price of the whole node; NaN is unknown."""
+    uid: str = ""
+    """Unique id of this machine: another machine under the same name has another; empty is unknown."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What is known of where and what it is, such as zone, rack and switch; by key."""
+    device_ids: tuple[str, ...] = ()
+    """UUIDs of its GPUs; empty makes them up from its name: ``n0/0``, ``n0/1``."""
+    links: tuple[tuple[int, ...], ...] = ()
+    """Groups of GPUs joined by NVLink; the others reach each other over PCIe."""
+    schedulable: bool = True
+    """Whether it takes new jobs; one that is drained does not, and keeps those it has."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(sorted((key, value) for key, value in self.labels)))
+        if math.isnan(self.usd_per_hour):  # the same NaN everywhere, so that equal nodes compare as equal
+            object.__setattr__(self, "usd_per_hour", math.nan)
         if not isinstance(self.gpus, int) or isinstance(self.gpus, bool) or not 0 <= self.gpus <= 64:
             raise GpuwiseError(f"node {self.name!r}: gpus is {self.gpus}; it must be a whole number from 0 to 64")
+        self._check_devices()
         for name in ("cpus", "memory_bytes", "gpu_memory_bytes"):
             if not getattr(self, name) >= 0:
                 raise GpuwiseError(f"node {self.name!r}: {name} is {getattr(self, name)}; it must be 0 or more")
@@ -148,6 +121,40 @@ class NodeSpec:
             raise GpuwiseError(f"node {self.name!r}: usd_per_hour is {self.usd_per_hour}; it must be 0 or more")
         if not (self.speed > 0 and math.isfinite(self.speed)):
             raise GpuwiseError(f"node {self.name!r}: speed is {self.speed}; it must be above 0")
+        if len(dict(self.labels)) < len(self.labels):
+            raise GpuwiseError(f"node {self.name!r}: labels are {self.labels!r}; a key can have one value only")
+
+    def _check_devices(self) -> None:
+        ids, linked = self.device_ids, [device for group in self.links for device in group]
+        if ids and (len(ids) != self.gpus or len(set(ids)) < len(ids)):
+            raise GpuwiseError(
+                f"node {self.name!r}: device_ids are {ids!r}; there must be one for each of its {self.gpus} GPUs"
+            )
+        if len(set(linked)) < len(linked) or not all(0 <= device < self.gpus for device in linked):
+            raise GpuwiseError(
+                f"node {self.name!r}: links are {self.links!r}; each names devices from 0 to {self.gpus - 1}, once"
+            )
+
+    def device_id(self, device: int) -> str:
+        """The id of a GPU by its index."""
+        return self.device_ids[device] if self.device_ids else f"{self.name}/{device}"
+
+    def device_at(self, device_id: str) -> int | None:
+        """The index of the GPU with that id; None if there is none."""
+        return next((index for index in range(self.gpus) if self.device_id(index) == device_id), None)
+
+    def is_same_machine(self, other: NodeSpec) -> bool:
+        """Whether this is the machine that went by the same name before, as far as their ids tell."""
+        return not self.uid or not other.uid or self.uid == other.uid
+
+    def kept_devices(self, later: NodeSpec) -> dict[int, int]:
+        """Where each GPU that is still there after a change has gone: by id; where ids are not known, by index."""
+        if not self.device_ids or not later.device_ids:
+            if self.gpu_type != later.gpu_type:
+                return {}
+            return {device: device for device in range(min(self.gpus, later.gpus))}
+        at = {name: index for index, name in enumerate(later.device_ids)}
+        return {index: at[name] for index, name in enumerate(self.device_ids) if name in at}
 
 
 _GROUP = re.compile(r"(\d+)x(\d+):([A-Za-z0-9][\w.\- ]*)")

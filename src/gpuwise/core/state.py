@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.nodes import NodeTable, node_table
+from gpuwise.core.jobs import JobTable, ParkedMemory, Status
+from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.queue import WaitingQueue
-from gpuwise.core.spec import ClusterSpec, Sharing, slice_name
+from gpuwise.core.rates import DeclaredRates, alone_rates
+from gpuwise.core.spec import ClusterSpec, Sharing
 from gpuwise.core.tables import Array, read_only
-from gpuwise.core.units import WHOLE_GPU_MILLI
 
 
 class Residents:
@@ -86,14 +86,31 @@ class ClusterState:
         self.capacity = Capacity(self.nodes)
         self.placed: dict[int, Placement] = {}
         """Where each job that holds GPUs holds them, in the order they came."""
+        self.leaving: dict[int, Placement] = {}
+        """Where each job that is saving its state before it leaves was placed."""
         self.holders = Holders()
         self.residents = Residents()
         self.holds: dict[int, str] = {}
         """Jobs that may not be placed for now, and why not."""
+        self.backing_off: dict[int, float] = {}
+        """Jobs whose start was refused, and when each may be tried again."""
+        self.avoiding: dict[int, float] = {}
+        """Jobs that are not tried where they were refused, and until when."""
+        self.parked: dict[str, ParkedMemory] = {}
+        """By node, the memory that parked jobs keep there: job, device and bytes."""
+        self.notes: dict[str, dict[int, float]] = {}
+        """What a policy wrote to columns of its own, by column and job."""
         self.submitted = 0
         """Jobs submitted so far."""
         self.waiting = WaitingQueue(self.jobs, self._submitted_at)
         self.beliefs: RateModel = (beliefs or DeclaredRates)(self.jobs, self.nodes)
+        self.believed_alone = alone_rates(self.beliefs)
+        """The believed rate of a job that shares its devices with nobody."""
+
+    def parked_by(self, job: int) -> ParkedMemory:
+        """The memory that a job keeps where it is parked: node, device and bytes."""
+        uid = self.jobs.ids[job]
+        return tuple((node, at[1], at[2]) for node, kept in self.parked.items() for at in kept if at[0] == uid)
 
     def _submitted_at(self, job: int) -> float:
         at: float = self.jobs.submit_s.item(job)
@@ -102,79 +119,3 @@ class ClusterState:
     def status(self, job: int) -> Status:
         """Where a job is in its life."""
         return Status(self.jobs.status.item(job))
-
-
-class DeclaredRates:
-    """Steps per second as declared: steps over duration, scaled by GPU type, gang size and share of the GPU.
-
-    A job's own ``speeds`` come before the speed of the GPU type. A gang of other than the declared size runs at a speed
-    proportional to its GPUs. In a time slice a job has its share of the time; on a MIG slice that ``speeds`` do not
-    name, the part of its time in which the GPU is busy grows as the GPU shrinks. Jobs that share a device at the same
-    time slow each other down when their utilizations add up to more than one GPU. Durations and utilizations may be
-    given apart from the table: what is true need not be what is declared.
-    """
-
-    def __init__(
-        self,
-        jobs: JobTable,
-        nodes: NodeTable,
-        durations_s: Array | None = None,
-        gpu_util_frac: Sequence[float] | None = None,
-    ) -> None:
-        self._jobs = jobs
-        self._nodes = nodes
-        self._durations_s = durations_s
-        self._gpu_util_frac = gpu_util_frac
-
-    def rates(
-        self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
-    ) -> list[float]:
-        """Steps per second of each job on its placement beside its residents."""
-        if len(jobs) == 1:  # by far the most common
-            return [self._rate(jobs[0], placements[0], residents[0])]
-        return [self._rate(*each) for each in zip(jobs, placements, residents, strict=True)]
-
-    def _rate(self, job: int, placement: Placement, neighbours: Sequence[int]) -> float:
-        table, nodes = self._jobs, self._nodes
-        durations = table.duration_s if self._durations_s is None else self._durations_s
-        rate: float = table.steps.item(job) / durations.item(job)
-        speeds = nodes.type_speed
-        if own := table.speeds.item(job):
-            rate *= self._own_speed(table.speed_tables[own], placement)
-        elif len(speeds) == 1:
-            rate *= speeds[0]
-        else:
-            rate *= min([speeds[nodes.type_of[grant.node]] for grant in placement.grants])
-        shape = table.shape_by_row[job]
-        gpus = placement.gpus
-        if gpus != shape.gpus:
-            rate *= gpus / shape.gpus
-        if placement.sharing is Sharing.EXCLUSIVE:
-            return rate
-        if placement.sharing is Sharing.SHARED:
-            load = sum(self._utilization(each) for each in (job, *neighbours))
-            return rate / max(1.0, load)
-        if placement.sharing is Sharing.MIG and own and self._slice(placement) in table.speed_tables[own]:
-            return rate
-        share = min(1.0, placement.milli / shape.milli)
-        if placement.sharing is Sharing.MIG:  # Amdahl's law: only the time in which the GPU is busy grows on a slice
-            busy = min(1.0, self._utilization(job) * WHOLE_GPU_MILLI / shape.milli)
-            return rate / (1.0 - busy + busy / share)
-        return rate * share
-
-    def _own_speed(self, told: Mapping[str, float], placement: Placement) -> float:
-        """How fast a job is where it is placed, by what is told of it; a gang is as fast as its slowest GPU."""
-        if placement.sharing is Sharing.MIG and (name := self._slice(placement)) in told:
-            return told[name]
-        nodes = self._nodes
-        types = {nodes.type_of[grant.node] for grant in placement.grants}
-        return min([told.get(nodes.types[code], nodes.type_speed[code]) for code in types])
-
-    def _slice(self, placement: Placement) -> str:
-        """What speeds call the slice of a placement."""
-        return slice_name(self._nodes.types[self._nodes.type_of[placement.grants[0].node]], placement.milli)
-
-    def _utilization(self, job: int) -> float:
-        told = self._gpu_util_frac
-        known: float = self._jobs.gpu_util_frac.item(job) if told is None else told[job]
-        return known if known == known else self._jobs.shape_of(job).milli / WHOLE_GPU_MILLI

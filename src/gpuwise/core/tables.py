@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ class Table:
     def __init__(self) -> None:
         self.length = 0
         self._capacity = 0
+        self._grown: list[Callable[[], None]] = []
         for name, (dtype, _) in self.COLUMNS.items():
             setattr(self, name, np.empty(0, dtype=dtype))
 
@@ -52,6 +53,12 @@ class Table:
             grown[: self.length] = getattr(self, name)[: self.length]
             setattr(self, name, grown)
         self._capacity = capacity
+        for follow in self._grown:
+            follow()
+
+    def when_grown(self, follow: Callable[[], None]) -> None:
+        """Has somebody called whenever the columns are new arrays, because there was no more room in the old ones."""
+        self._grown.append(follow)
 
     def columns(self) -> dict[str, Array]:
         """Every column, cut to the rows in use, read-only."""

@@ -1,40 +1,48 @@
-"""What a policy sees and the scratch copy it tries placements on."""
+"""What a policy sees of the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, OverAllocationError
-from gpuwise.core.commands import (
-    Command,
-    Decision,
-    Explain,
-    Migrate,
-    Placement,
-    Rearrange,
-    Repartition,
-    Resize,
-    Resume,
-    Start,
-    Suspend,
-)
+from gpuwise.core.capacity import Capacity
+from gpuwise.core.commands import Placement
+from gpuwise.core.draft import Draft
+from gpuwise.core.errors import ReadOnlyError, UnknownNameError
+from gpuwise.core.guards import ReadOnlyDict
 from gpuwise.core.jobs import JobTable, Shape, Status
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import Placer, RateModel
 from gpuwise.core.queue import WaitingQueue
-from gpuwise.core.reasons import Reason, explain_room
+from gpuwise.core.rates import believed, steps_left, time_left_s
+from gpuwise.core.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
 from gpuwise.core.state import ClusterState
 from gpuwise.core.tables import Array, read_only
+from gpuwise.core.tasks import task_counts
 
 
 class ClusterView:
-    """The cluster as a policy sees it: read-only."""
+    """The cluster as a policy sees it, always as it is now; whatever is reached through it cannot be written to."""
 
-    __slots__ = ("_state", "capacity", "jobs", "nodes", "placed", "placer", "rates", "waiting")
+    __slots__ = (
+        "_columns",
+        "_for_placer",
+        "_state",
+        "capacity",
+        "jobs",
+        "nodes",
+        "placed",
+        "placer",
+        "rates",
+        "waiting",
+    )
 
     _state: ClusterState
+    _columns: Mapping[str, float]
+    _for_placer: Capacity
+    """What the placer is shown of what is free."""
     waiting: WaitingQueue
     """The jobs that wait, in the policy's order."""
     placed: Mapping[int, Placement]
@@ -50,16 +58,20 @@ class ClusterView:
     placer: Placer
     """What finds room in drafts."""
 
-    def __init__(self, state: ClusterState, placer: Placer) -> None:
+    def __init__(self, state: ClusterState, placer: Placer, columns: Mapping[str, float] | None = None) -> None:
+        nodes = read_only_table(state.nodes)
+        capacity = ReadOnlyCapacity(state.capacity, nodes)
         seen = {
-            "_state": state, "waiting": state.waiting, "placed": state.placed, "capacity": state.capacity,
-            "nodes": state.nodes, "jobs": state.jobs, "rates": state.beliefs, "placer": placer,
+            "_state": state, "waiting": ReadOnlyQueue(state.waiting), "placed": ReadOnlyDict(state.placed),
+            "capacity": capacity, "nodes": nodes, "jobs": read_only_table(state.jobs),
+            "rates": state.beliefs, "placer": placer, "_columns": dict(columns or {}),
+            "_for_placer": state.capacity if getattr(placer, "only_reads", False) else capacity,
         }  # fmt: skip
         for name, value in seen.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a view is read-only; {name} cannot be set")
+        raise ReadOnlyError(f"{name} was set")
 
     @property
     def now_s(self) -> float:
@@ -70,6 +82,22 @@ class ClusterView:
         """A column of the job table, one entry for each job submitted so far, read-only."""
         state = self._state
         return read_only(getattr(state.jobs, name)[: state.submitted])
+
+    def own(self, column: str) -> Array:
+        """A column of the policy's own, one entry for each job submitted so far; `Draft.note` writes to it."""
+        values = np.full(self._state.submitted, self._default(column))
+        for job, value in self._state.notes.get(column, {}).items():
+            values[job] = value
+        return read_only(values)
+
+    def own_value(self, column: str, job: int) -> float:
+        """What stands of a job in a column of the policy's own."""
+        return self._state.notes.get(column, {}).get(job, self._default(column))
+
+    def _default(self, column: str) -> float:
+        if column not in self._columns:
+            raise UnknownNameError("column of this policy", column, self._columns, "the policy's own `columns`")
+        return self._columns[column]
 
     def shape(self, job: int) -> Shape:
         """What a job asks for."""
@@ -83,22 +111,18 @@ class ClusterView:
         """Where a job is in its life."""
         return self._state.status(job)
 
-    def remaining_s(self, job: int) -> float:
-        """Believed time a job still needs: at its rate while it runs, as declared while it waits."""
+    def time_left_s(self, job: int, placement: Placement | None = None) -> float:
+        """Believed time a job still needs; infinite where it makes no progress, or nobody knows.
+
+        At its rate while it runs, as declared while it waits; or on a placement, alone there.
+        """
         jobs = self.jobs
-        left = float(jobs.steps.item(job) - jobs.steps_done.item(job))
-        rate = float(jobs.rate.item(job))
-        if jobs.status.item(job) == Status.RUNNING and rate > 0:
-            return max(0.0, left / rate - (self.now_s - float(jobs.since_s.item(job))))
-        return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
-
-    def believed_s(self, job: int, placement: Placement) -> float:
-        """Believed time a job would still need on a placement, alone there."""
-        rate = self.rates.rates((job,), (placement,), ((),))[0]
-        return self.work_left_s(job) / self._declared_s(job) * (float(self.jobs.steps.item(job)) / rate)
-
-    def _declared_s(self, job: int) -> float:
-        return float(self.jobs.duration_s.item(job))
+        left = steps_left(jobs, job, self.now_s)
+        if placement is not None:
+            return time_left_s(left, believed(self.rates, (job,), (placement,), ((),))[0])
+        if jobs.status.item(job) == Status.RUNNING:
+            return time_left_s(left, jobs.rate.item(job))
+        return self.work_left_s(job)
 
     def attained_gpu_s(self, job: int) -> float:
         """GPU time a job has held so far."""
@@ -121,10 +145,7 @@ class ClusterView:
     def work_left_s(self, job: int) -> float:
         """Time a job would still need alone on what it asks for: one measure for those who wait and who run."""
         jobs = self.jobs
-        left = jobs.steps.item(job) - jobs.steps_done.item(job)
-        if jobs.status.item(job) == Status.RUNNING:
-            left = max(0.0, left - jobs.rate.item(job) * (self.now_s - jobs.since_s.item(job)))
-        return float(left * jobs.duration_s.item(job) / jobs.steps.item(job))
+        return steps_left(jobs, job, self.now_s) * float(jobs.duration_s.item(job)) / float(jobs.steps.item(job))
 
     def work_left_of(self, holders: Array) -> Array:
         """`work_left_s` of many jobs that hold GPUs."""
@@ -136,179 +157,32 @@ class ClusterView:
         seconds: Array = left.clip(min=0.0) * jobs.duration_s[holders] / steps
         return seconds
 
+    def tasks(self, job: int) -> dict[str, int]:
+        """How many tasks of each role a job has now; empty for one without roles, or without a place."""
+        held = self.placed.get(job)
+        return {} if held is None else task_counts(held.tasks)
+
+    def residents(self, node: int, device: int) -> tuple[int, ...]:
+        """The jobs on a device, lowest first."""
+        where = (node, device)
+        return tuple(sorted(job for job, held in self.placed.items() if where in held.devices()))
+
+    def neighbours(self, job: int, placement: Placement | None = None) -> tuple[int, ...]:
+        """The jobs that share devices with a job, and disturb it, where it is or on another placement."""
+        held = placement or self.placed.get(job)
+        return () if held is None else self._state.residents.neighbours(job, held)
+
+    def forecast_rate(self, job: int) -> float:
+        """Steps per second that a job is believed to make where it is; 0 for one without GPUs."""
+        held = self.placed.get(job)
+        return 0.0 if held is None else believed(self.rates, (job,), (held,), (self.neighbours(job),))[0]
+
+    def observed_rate(self, job: int) -> float:
+        """Steps per second between the last two reports of a job from where it is; NaN where there are none."""
+        jobs = self.jobs
+        here = job in self.placed and jobs.reported_s.item(job) >= jobs.placed_s.item(job)
+        return float(jobs.reported_rate.item(job)) if here else math.nan
+
     def draft(self, placer: Placer | None = None) -> Draft:
         """A scratch copy to try placements on."""
         return Draft(self, self._state, placer or self.placer)
-
-
-class Draft:
-    """Commands tried one after the other on a scratch copy; `seal` makes them a decision."""
-
-    __slots__ = (
-        "_capacity",
-        "_placed",
-        "_placer",
-        "_state",
-        "_suspended_from",
-        "_untried",
-        "closed",
-        "commands",
-        "view",
-    )
-
-    def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
-        self.view = view
-        self._state = state
-        self._placer = placer
-        self._capacity: Capacity | None = None
-        self._untried: tuple[Placement, Shape] | None = None
-        """A first start that the scratch copy, which is made when it is first needed, does not show yet."""
-        self._placed: dict[int, Placement | None] = {}
-        self._suspended_from: dict[int, Placement] = {}
-        self.commands: list[Command] = []
-        self.closed: set[int] = set()
-        """Shapes that were found not to fit since the last time anything was freed."""
-
-    @property
-    def capacity(self) -> Capacity:
-        """What is free if the commands so far are carried out."""
-        if self._capacity is None and self._untried is None:
-            return self._state.capacity
-        return self._scratch()
-
-    def placement(self, job: int) -> Placement | None:
-        """Where a job would be."""
-        return self._placed[job] if job in self._placed else self._state.placed.get(job)
-
-    def started(self) -> list[int]:
-        """The jobs this draft starts or resumes."""
-        return [command.job for command in self.commands if isinstance(command, (Start, Resume))]
-
-    def waiting(self) -> Iterator[int]:
-        """Waiting jobs in order, passing over those that ask for what was just found not to fit."""
-        return self._state.waiting.walk(self.closed)
-
-    def find(self, job: int, gpus: int | None = None) -> Placement | None:
-        """Room for a job, or none."""
-        shape = self._state.jobs.shape_by_row[job]
-        return self._placer(self.capacity, shape, shape.gpus if gpus is None else gpus)
-
-    def find_in(self, capacity: Capacity, job: int) -> Placement | None:
-        """Room for a job in a capacity other than the draft's own."""
-        shape = self._state.jobs.shape_by_row[job]
-        return self._placer(capacity, shape, shape.gpus)
-
-    def start(self, job: int, placement: Placement | None = None) -> bool:
-        """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
-        state = self._state
-        shape = state.jobs.shape_by_row[job]
-        given = placement is not None
-        if placement is None:
-            if shape.id in self.closed:
-                return False
-            placement = self._placer(self.capacity, shape, shape.gpus)
-            if placement is None:
-                self.closed.add(shape.id)
-                return False
-        if given or self.commands or self._capacity is not None:
-            self._scratch().take(placement, shape)
-        else:
-            self._untried = (placement, shape)
-        self._placed[job] = placement
-        fresh = state.jobs.status.item(job) == Status.PENDING
-        self.commands.append(Start(job, placement) if fresh else Resume(job, placement))
-        return True
-
-    def suspend(self, job: int) -> None:
-        """Takes a job's GPUs away."""
-        held = self.placement(job)
-        assert held is not None, f"job {job} holds no GPUs"
-        self._scratch().give(held, self._state.jobs.shape_by_row[job])
-        self._placed[job] = None
-        self._suspended_from[job] = held
-        self.commands.append(Suspend(job))
-        self.closed.clear()
-
-    def keep(self, job: int) -> bool:
-        """Takes a suspension back, if nobody was given the GPUs meanwhile."""
-        held = self._suspended_from[job]
-        try:
-            self._scratch().take(held, self._state.jobs.shape_by_row[job])
-        except OverAllocationError:
-            return False
-        self.commands.remove(Suspend(job))
-        self._placed[job] = held
-        return True
-
-    def move(self, job: int, placement: Placement) -> None:
-        """Moves a job to another placement: a resize if the number of GPUs differs, else a migration."""
-        held = self.placement(job)
-        assert held is not None, f"job {job} holds no GPUs"
-        shape = self._state.jobs.shape_by_row[job]
-        scratch = self._scratch()
-        scratch.give(held, shape)
-        try:
-            scratch.take(placement, shape)
-        except Exception:
-            scratch.take(held, shape)
-            raise
-        self._placed[job] = placement
-        self.commands.append((Migrate if held.gpus == placement.gpus else Resize)(job, placement))
-        self.closed.clear()
-
-    def rearrange(self, moves: Mapping[int, Placement]) -> None:
-        """Moves several jobs at once; they may take each other's places."""
-        scratch, shape_of = self._scratch(), self._state.jobs.shape_of
-        trial = scratch.fork()
-        for job in moves:
-            held = self.placement(job)
-            assert held is not None, f"job {job} holds no GPUs"
-            trial.give(held, shape_of(job))
-        for job, placement in moves.items():
-            trial.take(placement, shape_of(job))
-        self._capacity = trial
-        self._placed.update(moves)
-        self.commands.append(Rearrange(tuple(moves.items())))
-        self.closed.clear()
-
-    def repartition(self, command: Repartition) -> None:
-        """Cuts an empty GPU into slices."""
-        self._scratch().repartition(command.node, command.device, command.slices)
-        self.commands.append(command)
-        self.closed.clear()
-
-    def mark(self) -> int:
-        """A point to roll back to."""
-        return len(self.commands)
-
-    def rollback(self, mark: int) -> None:
-        """Undoes every start and suspension since a mark."""
-        scratch, jobs = self._scratch(), self._state.jobs
-        while len(self.commands) > mark:
-            command = self.commands.pop()
-            assert isinstance(command, (Start, Resume, Suspend)), "moves and partitions cannot be rolled back"
-            shape = jobs.shape_by_row[command.job]
-            if isinstance(command, Suspend):
-                held = self._suspended_from[command.job]
-                scratch.take(held, shape)
-                self._placed[command.job] = held
-            else:
-                scratch.give(command.placement, shape)
-                del self._placed[command.job]
-        self.closed.clear()
-
-    def seal(self, wake_at: float | None = None, reasons: Explain | None = None) -> Decision:
-        """The decision: these commands, and why everybody else waits."""
-        return Decision(tuple(self.commands), wake_at, reasons or self.explain)
-
-    def explain(self, job: int) -> Reason:
-        """Why a job does not fit now."""
-        return explain_room(self._state, job)
-
-    def _scratch(self) -> Capacity:
-        if self._capacity is None:
-            self._capacity = self._state.capacity.fork()
-            if self._untried is not None:
-                self._capacity.take(*self._untried)
-                self._untried = None
-        return self._capacity

@@ -192,4 +192,5 @@ def _node(name: str, gpus: Sequence[Gpu], host: Host, part: float) -> NodeSpec:
         memory_bytes=host.memory_bytes * part,
         gpu_memory_bytes=min(gpu.device.memory_bytes for gpu in gpus),
         usd_per_hour=math.nan if price is None else price * len(gpus),
+        device_ids=tuple(gpu.device.uuid for gpu in gpus),
     )

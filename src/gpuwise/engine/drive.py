@@ -21,22 +21,22 @@ class StalledError(GpuwiseError):
 
 def drive(engine: Engine, executor: Executor) -> None:
     """Runs until no job is left and nothing more can happen."""
-    wait, apply, step = executor.wait, executor.apply, engine.step
+    observe, follow, take_in, decide = executor.observe, executor.follow, engine.take_in, engine.decide
     idle = turns = 0
     last_s = -math.inf
-    while (batch := wait(engine.wake_at)) is not None:
-        now_s, events = batch
+    while (seen := observe(engine.wake_at)) is not None:
+        now_s, happened = seen
         if now_s > last_s:
             last_s, turns = now_s, 0
         else:
             turns += 1
             if turns > TURNS_AT_ONCE:
                 raise StalledError(f"policy {engine.policy.name!r} decides for ever at {now_s} s; does it undo itself?")
-        commands = step(now_s, events)
-        if commands:
-            apply(now_s, commands)
+        desired = decide() if take_in(now_s, happened) else ()
+        if desired:
+            follow(desired)
             idle = 0
-        elif not engine.state.placed and all(type(event) is WokeUp for event in events):
+        elif not engine.state.placed and all(type(each) is WokeUp for each in happened):
             idle += 1
             if idle > IDLE_WAKEUPS and engine.state.waiting:
                 # Wake-ups lead nowhere; only what happens by itself can help.

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from gpuwise.core.allowed import wrong_placement
+from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
 from gpuwise.core.capacity import OverAllocationError
 from gpuwise.core.commands import (
     NOTHING,
     Command,
     Decision,
     Migrate,
+    MigSlice,
     Placement,
+    Provision,
     Rearrange,
     Reason,
+    Release,
     Repartition,
     Resize,
     Resume,
@@ -29,22 +35,41 @@ from gpuwise.core.commands import (
     Why,
 )
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import Event, JobCancelled, JobHeld, WokeUp
+from gpuwise.core.events import (
+    EVENT_TYPES,
+    BackOffEnded,
+    Event,
+    JobCancelled,
+    JobHeld,
+    JobNoted,
+    NodeEvent,
+    WokeUp,
+)
 from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
+from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.protocols import MakeRates, Placer, Policy
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.spec import ClusterSpec
 from gpuwise.core.state import ClusterState
-from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.core.view import ClusterView
 from gpuwise.devices.mig_slices import check_cut
+from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import Journal
-from gpuwise.engine.transitions import HANDLERS, LifeCycleError
+from gpuwise.engine.node_transitions import is_news
+from gpuwise.engine.observing import NewestUnwanted, events_of
+from gpuwise.engine.transitions import LifeCycleError
+
+E = TypeVar("E", bound=Event)
 
 
 class InvalidDecisionError(GpuwiseError):
     """A policy decided what cannot be done."""
 
 
+RUN = Intent.RUN
+RARE: frozenset[type[Event]] = frozenset(
+    (JobCancelled, JobHeld, NewestUnwanted, *(kind for kind in EVENT_TYPES if issubclass(kind, NodeEvent)))
+)
+"""Events that may have consequences of their own."""
 _BEGINS: dict[type[Command], int] = {Start: int(Status.PENDING), Resume: int(Status.SUSPENDED)}
 
 
@@ -66,50 +91,125 @@ class Engine:
             raise GpuwiseError(f"a round of {round_s} s; it must be above 0")
         self.policy = policy
         self.state = ClusterState(cluster, beliefs, jobs)
-        self.view = ClusterView(self.state, placer)
+        self._columns: Mapping[str, float] = getattr(policy, "columns", {})
+        self.view = ClusterView(self.state, placer, self._columns)
         if hasattr(policy, "rank"):
             self.state.waiting.key = partial(policy.rank, self.view)
         self.journal = Journal(cluster, self.state.jobs, policy.name, seed)
         self.wake_at: float | None = None
+        """When to take in the next moment even if nothing happens."""
+        self._policy_wake_at: float | None = None
+        """When the policy wants to be asked again, or the next round begins."""
         self.decide_s = array("d")
         """How long each decision took."""
         self._rng = np.random.default_rng(seed)
         self._wakes_on = policy.wakes_on | {WokeUp}
         self._round_s = round_s
         self._last: Decision = NOTHING
+        self._asked = False
+        """Whether something has happened that the policy wants to know of."""
+        self._wanted: list[Desired] = []
+        """What is wanted since it was last told."""
 
-    def step(self, now_s: float, events: Sequence[Event]) -> Sequence[Command]:
-        """Takes in what happened and returns what shall be done about it."""
-        state, record = self.state, self.journal.append
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float, happened: Sequence[Event | AttemptObserved]) -> Sequence[Desired]:
+        """Takes in what happened, asks the policy if that is its business, and returns what is wanted now."""
+        self.take_in(now_s, happened)
+        return self.decide()
+
+    def take_in(self, now_s: float, happened: Sequence[Event | AttemptObserved]) -> bool:
+        """Takes in what happened; what is no news changes nothing and is not written down.
+
+        True if `decide` has something to say.
+        """
+        state, record, wakes_on = self.state, self.journal.append, self._wakes_on
         if now_s > state.now_s:
             state.now_s = now_s
-        wakes = False
-        follows: tuple[Command, ...] = ()
-        for event in events:
-            kind = type(event)
-            if event.at_s < state.now_s:
-                record(WokeUp(state.now_s))  # heard of late: replay must know what time it was
-            consequence = self._consequence(event) if isinstance(event, (JobCancelled, JobHeld)) else ()
-            HANDLERS[kind](state, event)
-            record(event)
-            if consequence:
-                self._carry_out(consequence)
-                follows += consequence
-            if kind in self._wakes_on:
-                wakes = True
-        if not wakes:
-            return follows
-        if self._round_s is not None and not self._round_begins(now_s):
-            return follows
-        return (*follows, *self._decide()) if follows else self._decide()
+        now_s = state.now_s
+        refused = bool(state.backing_off or state.avoiding)
+        if refused:
+            happened = [*self._back_in_line(), *happened]
+        for each in happened:
+            for event in (each,) if type(each) is not AttemptObserved else events_of(state, each):
+                kind = type(event)
+                if kind in RARE:
+                    self._take_in_rare(event)
+                    continue
+                if event.at_s != now_s:
+                    event = self._in_time(event)
+                HANDLERS[kind](state, event)
+                record(event)
+                if kind in wakes_on:
+                    self._asked = True
+        if refused or state.backing_off or state.avoiding:
+            self._wake_after_refusals()
+        return self._asked or bool(self._wanted)
 
-    def order(self, now_s: float, commands: Sequence[Command]) -> Sequence[Command]:
+    def _in_time(self, event: E) -> E:
+        """An event that does not come from the future; of one reported late, replay must know what time it was."""
+        now_s = self.state.now_s
+        if event.at_s < now_s:
+            self.journal.append(WokeUp(now_s))
+        return replace(event, at_s=now_s) if event.at_s > now_s else event
+
+    def _take_in_rare(self, event: Event) -> None:
+        """Takes in an event that may have consequences of its own."""
+        if isinstance(event, NodeEvent):
+            self._change_nodes(event)
+            return
+        if isinstance(event, NewestUnwanted):
+            self._wanted.append(self._leave(event.job, Intent.STOP))
+            return
+        event = self._in_time(event)
+        consequence = self._consequence(event) if isinstance(event, (JobCancelled, JobHeld)) else ()
+        HANDLERS[type(event)](self.state, event)
+        self.journal.append(event)
+        if consequence:
+            self._carry_out(consequence)
+        self._asked |= type(event) in self._wakes_on
+
+    def _change_nodes(self, event: NodeEvent) -> None:
+        """Takes in an event that may cost jobs their place, and says that their attempts there are not wanted."""
+        state = self.state
+        if not is_news(state, event):
+            return
+        before = (*state.placed, *state.leaving)
+        event = self._in_time(event)
+        HANDLERS[type(event)](state, event)
+        self.journal.append(event)
+        gone = [job for job in before if job not in state.placed and job not in state.leaving]
+        self._wanted += [self._leave(job, Intent.STOP) for job in gone]
+        self._asked |= type(event) in self._wakes_on
+
+    def decide(self) -> Sequence[Desired]:
+        """Asks the policy if something has happened that it wants to know of; what is wanted since the last call."""
+        if self._asked:
+            self._asked = False
+            if self._round_s is None or self._round_begins(self.state.now_s):
+                self._ask()
+        if not (wanted := self._wanted):
+            return ()
+        self._wanted = []
+        return wanted
+
+    def order(self, now_s: float, commands: Sequence[Command]) -> Sequence[Desired]:
         """Carries out what a person asks for, checked as a policy's decision is."""
         if now_s > self.state.now_s:
             self.state.now_s = now_s
             self.journal.append(WokeUp(now_s))
         self._carry_out(commands, by="a person")
-        return commands
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def desired(self) -> list[Desired]:
+        """Everything that is wanted of the world: what an executor is told when it, or the engine, is new."""
+        state = self.state
+        wanted: list[Desired] = [self._cut(*where, slices) for where, slices in state.capacity.layouts.items()]
+        wanted += self.addressed([self._run(job) for job in state.placed])
+        status = state.jobs.status[: state.submitted]
+        leaving = np.flatnonzero((status == Status.SUSPENDING) | (status == Status.SUSPENDED))
+        return [*wanted, *(self._leave(job, Intent.SUSPEND) for job in leaving.tolist())]
 
     def reason(self, job: int) -> Reason | None:
         """Why a job waits; None for one that does not wait."""
@@ -120,12 +220,20 @@ class Engine:
             return Reason(Why.STOPPING)
         if job in self.state.holds:
             return Reason(Why.HELD)
+        if (until_s := self.state.backing_off.get(job)) is not None:
+            return Reason(Why.BACK_OFF, {"times": self.state.jobs.refusals.item(job), "at_s": until_s})
         if self._round_s is not None and self.wake_at is not None and self._last is NOTHING:
             return Reason(Why.NEXT_ROUND, {"at_s": self.wake_at})
         return self._last.reasons(job)
 
-    def _consequence(self, event: JobCancelled | JobHeld) -> tuple[Command, ...]:
-        """What follows of itself: a job that is taken back leaves no process behind, one that is held its GPUs."""
+    def _back_in_line(self) -> list[Event]:
+        now_s, backing_off = self.state.now_s, self.state.backing_off
+        due = [job for job, until_s in backing_off.items() if until_s <= now_s]
+        due += [job for job, until_s in self.state.avoiding.items() if until_s <= now_s and job not in backing_off]
+        return [BackOffEnded(now_s, job) for job in due]
+
+    def _consequence(self, event: Any) -> tuple[Command, ...]:
+        """What follows of itself: a cancelled job leaves no process behind, one that is held its GPUs."""
         if isinstance(event, JobHeld):
             return (Suspend(event.job),) if event.job in self.state.placed else ()
         status = self.state.status(event.job)
@@ -137,26 +245,49 @@ class Engine:
         rounds = now_s / self._round_s
         if abs(rounds - round(rounds)) * self._round_s < 1e-6:
             return True
-        self.wake_at = math.ceil(rounds) * self._round_s
+        self.wake_at = self._policy_wake_at = math.ceil(rounds) * self._round_s
         return False
 
-    def _decide(self) -> Sequence[Command]:
+    def _ask(self) -> None:
         begun = perf_counter()
         decision = self.policy.decide(self.view, self._rng)
         self.decide_s.append(perf_counter() - begun)
         self._last = decision
-        self.wake_at = decision.wake_at
+        self.wake_at = self._policy_wake_at = decision.wake_at
         commands = decision.commands
         if len(commands) > 1:
             self._check_once(commands)
+        notes = self._noted(decision.notes) if decision.notes else ()
         if commands:
             self._carry_out(commands)
+        for note in notes:
+            HANDLERS[JobNoted](self.state, note)
+            self.journal.append(note)
         if self._round_s is not None and (self.state.waiting or commands):
-            self.wake_at = (math.floor(self.state.now_s / self._round_s + 1e-9) + 1) * self._round_s
-        return commands
+            next_s = (math.floor(self.state.now_s / self._round_s + 1e-9) + 1) * self._round_s
+            self.wake_at = self._policy_wake_at = next_s
+        if self.state.backing_off or self.state.avoiding:
+            self._wake_after_refusals()
+
+    def _wake_after_refusals(self) -> None:
+        """Wakes for whoever may be tried again next, if the policy does not want to be woken before."""
+        due_s = min((*self.state.backing_off.values(), *self.state.avoiding.values()), default=math.inf)
+        due_s = min(due_s, math.inf if self._policy_wake_at is None else self._policy_wake_at)
+        self.wake_at = None if due_s == math.inf else due_s
+
+    def _noted(self, notes: Sequence[tuple[str, int, float]]) -> list[JobNoted]:
+        """What a policy writes to its own columns, checked."""
+        for column, job, value in notes:
+            if column not in self._columns:
+                raise InvalidDecisionError(
+                    f"policy {self.policy.name!r} writes to column {column!r}, which is not among its `columns`"
+                )
+            if not 0 <= job < self.state.submitted or not math.isfinite(value):
+                raise InvalidDecisionError(f"policy {self.policy.name!r} writes {value} to {column!r} of job {job}")
+        return [JobNoted(self.state.now_s, job, column, float(value)) for column, job, value in notes]
 
     def _carry_out(self, commands: Sequence[Command], by: str = "") -> None:
-        state, record = self.state, self.journal.append
+        state, jobs, record = self.state, self.state.jobs, self.journal.append
         for command in commands:
             kind = type(command)
             try:
@@ -168,6 +299,54 @@ class Engine:
                 who = by or f"policy {self.policy.name!r}"
                 raise InvalidDecisionError(f"{who} decided {command}: {error}") from error
             record(command)
+            if isinstance(command, (Start, Resume)):
+                job = command.job
+                self._wanted.append(Assignment(jobs.ids[job], jobs.placements.item(job), RUN, command.placement))
+            else:
+                self._wanted += self._desired_by(command)
+
+    def _run(self, job: int) -> Assignment:
+        jobs, placement = self.state.jobs, self.state.placed[job]
+        return Assignment(jobs.ids[job], jobs.placements.item(job), RUN, placement)
+
+    def addressed(self, desired: Sequence[Desired]) -> list[Desired]:
+        """What is wanted, for an executor that knows nothing of the engine's tables: devices by name."""
+        return [
+            self._addressed(each) if isinstance(each, Assignment) and each.placement is not None else each
+            for each in desired
+        ]
+
+    def _addressed(self, wanted: Assignment) -> Assignment:
+        state, job = self.state, self.state.jobs.row_of[wanted.job]
+        assert wanted.placement is not None
+        since_s = state.jobs.placed_s.item(job) - state.jobs.held_s.item(job)
+        started = state.status(job) is Status.RUNNING and wanted.attempt == state.jobs.placements.item(job)
+        where, names = state.nodes.where(wanted.placement), state.nodes.names
+        tasks = tuple((role, names[node], count) for role, node, count in wanted.placement.tasks)
+        return wanted._replace(where=where, held_since_s=since_s, started=started, tasks=tasks)
+
+    def _leave(self, job: int, intent: Intent) -> Assignment:
+        return Assignment(self.state.jobs.ids[job], self.state.jobs.placements.item(job), intent)
+
+    def _desired_by(self, command: Command) -> list[Desired]:
+        """What a command that was carried out makes of the world."""
+        if isinstance(command, Suspend):
+            return [self._leave(command.job, Intent.SUSPEND)]
+        if isinstance(command, Stop):
+            return [self._leave(command.job, Intent.STOP)]
+        if isinstance(command, (Migrate, Resize)):
+            return [self._run(command.job)]
+        if isinstance(command, Rearrange):
+            return [self._run(job) for job, _ in command.moves]
+        if isinstance(command, Repartition):
+            return [self._cut(command.node, command.device, command.slices)]
+        if isinstance(command, Provision):
+            return [NodeRequest(command.node, True)]
+        return [NodeRequest(self.state.nodes.specs[command.node], False)] if isinstance(command, Release) else []
+
+    def _cut(self, node: int, device: int, slices: tuple[MigSlice, ...]) -> DeviceCut:
+        spec = self.state.nodes.specs[node]
+        return DeviceCut(spec.name, spec.device_id(device), slices, (node, device))
 
     def _check_once(self, commands: Sequence[Command]) -> None:
         """A decision has one command for a job: what a second one finds would depend on how the first came out."""
@@ -192,6 +371,8 @@ class Engine:
                 )
             if self.state.jobs.held.item(command.job):
                 raise InvalidDecisionError("its job is held")
+            if command.job not in self.state.waiting:
+                raise InvalidDecisionError("its job is not in line: its start was refused a moment ago")
             self._check_placement(command.job, command.placement)
         elif kind is Rearrange:
             self._check_moves(command.moves)
@@ -229,33 +410,5 @@ class Engine:
             raise InvalidDecisionError("its job holds no GPUs")
 
     def _check_placement(self, job: int, placement: Placement) -> None:
-        state = self.state
-        shape = state.jobs.shape_by_row[job]
-        types, type_of = state.capacity.types_for(shape), state.nodes.type_of
-        for grant in placement.grants:
-            if not 0 <= grant.node < len(type_of):
-                raise InvalidDecisionError(f"there is no node {grant.node}")
-            if type_of[grant.node] not in types:
-                raise InvalidDecisionError(
-                    f"job {job} may not run on GPU type {state.nodes.types[type_of[grant.node]]}"
-                )
-        if not shape.min_gpus <= placement.gpus <= shape.max_gpus:
-            raise InvalidDecisionError(
-                f"job {job} may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {placement.gpus}"
-            )
-        alone = placement.sharing is Sharing.EXCLUSIVE
-        if not (shape.alone if alone else placement.sharing in shape.sharing):
-            raise InvalidDecisionError(f"job {job} does not allow {placement.sharing.name}")
-        if alone and placement.milli != WHOLE_GPU_MILLI:
-            raise InvalidDecisionError(f"{placement.milli}/1000 of a GPU held alone")
-        if not 1 <= placement.milli <= WHOLE_GPU_MILLI:
-            raise InvalidDecisionError(f"a share of {placement.milli}/1000 of a GPU")
-        if placement.sharing is Sharing.MIG:
-            self._check_slices(placement)
-
-    def _check_slices(self, placement: Placement) -> None:
-        """A placement on slices says how large they are; whether they are free is for the capacity to say."""
-        for node, devices, start in placement.grants:
-            piece = self.state.capacity.slice_at(node, devices.bit_length() - 1, start)
-            if devices.bit_count() != 1 or (piece is not None and piece.milli != placement.milli):
-                raise InvalidDecisionError(f"{placement.milli}/1000 of a GPU is not a slice at {start} of one device")
+        if wrong := wrong_placement(placement, self.state.jobs.shape_by_row[job], self.state.capacity):
+            raise InvalidDecisionError(f"job {self.state.jobs.ids[job]!r}: {wrong}")

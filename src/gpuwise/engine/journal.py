@@ -10,13 +10,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement
+from gpuwise.core import schema
+from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import EVENT_TYPES, Event, JobSubmitted
 from gpuwise.core.jobs import JobTable
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing, Source
 from gpuwise.core.state import ClusterState
-from gpuwise.engine.transitions import HANDLERS
+from gpuwise.engine.handlers import HANDLERS
 
 VERSION = 1
 Record = Event | Command
@@ -113,17 +114,28 @@ def read_journal(path: Path) -> ClusterState:
 
 
 def job_spec(entry: dict[str, Any]) -> JobSpec:
-    """Undoes `plain` for a job."""
-    spec = _floats(entry)
-    spec["gpu_types"] = tuple(spec["gpu_types"])
-    spec["speeds"] = tuple((name, speed) for name, speed in spec.get("speeds", ()))  # older journals have none
-    spec["sharing"] = frozenset(Sharing[name] for name in spec["sharing"])
-    return JobSpec(**spec)
+    """Undoes `plain` for a job; reads what earlier versions wrote, too."""
+    return schema.revive(JobSpec, _from_batch_size(entry) if "batch_size" in entry else entry)
+
+
+def _from_batch_size(entry: dict[str, Any]) -> dict[str, Any]:
+    """The declaration as versions before ``batch_per_gpu`` wrote it, every field of it.
+
+    Their batch is that of all GPUs, and unknown steps are written as the run time.
+    """
+    spec = {name: value for name, value in entry.items() if name != "batch_size"}
+    if spec.get("steps") == spec["duration_s"]:
+        spec["steps"] = None
+    return spec | {"batch_per_gpu": math.ceil(entry["batch_size"] / max(1, spec["gpus"]))}
 
 
 def node_spec(entry: dict[str, Any]) -> NodeSpec:
     """Undoes `plain` for a node."""
-    return NodeSpec(**_floats(entry))
+    spec = _floats(entry)
+    for name in ("labels", "links"):
+        spec[name] = tuple(tuple(each) for each in spec.get(name, ()))
+    spec["device_ids"] = tuple(spec.get("device_ids", ()))
+    return NodeSpec(**spec)
 
 
 def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
@@ -135,16 +147,32 @@ def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
 def plain(value: Any) -> Any:
     """A value as JSON can carry it."""
     if isinstance(value, Placement):
-        return {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
+        entry = {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
+        if value.quantum_s:
+            entry["quantum_s"] = value.quantum_s
+        return {**entry, "tasks": value.tasks} if value.tasks else entry
     if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][-1], Placement):
         return [[job, plain(placement)] for job, placement in value]
-    if isinstance(value, (JobSpec, NodeSpec)):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, JobSpec):
+        return schema.plain(value)
+    if isinstance(value, NodeSpec):
+        given = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: plain(each) for name, each in given if each != _LEFT_OUT.get(name, _WRITTEN)}
     if isinstance(value, frozenset):
         return sorted(member.name for member in value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+_WRITTEN = object()
+_LEFT_OUT: dict[str, Any] = {
+    "uid": "", "labels": (), "device_ids": (), "links": (), "schedulable": True,
+    "require": (), "prefer": (), "within": "",
+}  # fmt: skip
+"""What most nodes and jobs do not state, and is not written for them."""
 
 
 def _floats(entry: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +197,14 @@ def _revive(name: str, value: Any) -> Any:
         return tuple(MigSlice(*each) for each in value)
     if name == "interrupted":
         return tuple((job, steps) for job, steps in value)
+    if name == "devices":
+        return tuple((device, float(memory), exclusive) for device, memory, exclusive in value)
+    if name == "parked":
+        return tuple(tuple(each) for each in value)
+    if name == "avoid":
+        return tuple(value)
+    if name == "source":
+        return Source(value)
     if name == "node" and isinstance(value, dict):
         return node_spec(value)
     return value
@@ -176,7 +212,9 @@ def _revive(name: str, value: Any) -> Any:
 
 def placement_of(value: dict[str, Any]) -> Placement:
     """Undoes `plain` for a placement."""
-    return Placement(tuple(Grant(*grant) for grant in value["grants"]), Sharing[value["sharing"]], value["milli"])
+    grants = tuple(Grant(*grant) for grant in value["grants"])
+    tasks = tuple(TaskGrant(*task) for task in value.get("tasks", ()))
+    return Placement(grants, Sharing[value["sharing"]], value["milli"], value.get("quantum_s", 0.0), tasks)
 
 
 def _json(entry: dict[str, Any]) -> str:

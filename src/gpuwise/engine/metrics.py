@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -45,15 +45,26 @@ class Metrics:
         return {name: None if _unknown(value) else value for name, value in asdict(self).items()}
 
 
-def measure(state: ClusterState, decide_s: Sequence[float], used_gpu_s: float) -> Metrics:
-    """The figures of a run that has ended, in which GPUs were in use for ``used_gpu_s`` in all."""
+Offered = Callable[[float, float], tuple[float, float]]
+"""GPU time and price, in USD, of the nodes that were there between two times; NaN is a price that is not known."""
+
+
+def measure(
+    state: ClusterState, decide_s: Sequence[float], used_gpu_s: float, offered: Offered | None = None
+) -> Metrics:
+    """The figures of a run that has ended, in which GPUs were in use for ``used_gpu_s`` in all.
+
+    ``offered`` is for clusters whose nodes came and went; else all nodes were there all the time.
+    """
     jobs, count = state.jobs, len(state.jobs)
     ended = np.isfinite(jobs.finish_s[:count])
     status = jobs.status[:count]
     submit_s, finish_s = jobs.submit_s[:count][ended], jobs.finish_s[:count][ended]
     jct_s = finish_s - submit_s
     makespan_s = float(finish_s.max() - submit_s.min()) if len(jct_s) else 0.0
-    gpu_s = makespan_s * int(state.nodes.gpus[: len(state.nodes)].sum())
+    gpu_s, usd = makespan_s * state.nodes.total_gpus, _usd(state, makespan_s)
+    if offered is not None and len(jct_s):
+        gpu_s, usd = offered(float(submit_s.min()), float(finish_s.max()))
     held = jobs.attained_gpu_s[:count]
     took = np.asarray(decide_s) if len(decide_s) else np.zeros(1)
     return Metrics(
@@ -71,15 +82,15 @@ def measure(state: ClusterState, decide_s: Sequence[float], used_gpu_s: float) -
         preemptions=int(jobs.preemptions[:count].sum()),
         migrations=int(jobs.migrations[:count].sum()),
         deadline_misses=int((finish_s > jobs.deadline_s[:count][ended]).sum()),
-        cost_usd=_cost_usd(state, makespan_s),
+        cost_usd=None if math.isnan(usd) else usd,
         finished=int((status == Status.SUCCEEDED).sum()),
         failed=int((status == Status.FAILED).sum()),
     )
 
 
-def _cost_usd(state: ClusterState, makespan_s: float) -> float | None:
+def _usd(state: ClusterState, makespan_s: float) -> float:
     per_hour = float(state.nodes.usd_per_hour[: len(state.nodes)].sum())
-    return None if math.isnan(per_hour) else per_hour * makespan_s / 3600
+    return per_hour * makespan_s / 3600
 
 
 def _mean(values: Array) -> float:

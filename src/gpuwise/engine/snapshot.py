@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuwise.core.capacity import Claim
 from gpuwise.core.commands import MigSlice
 from gpuwise.core.jobs import ENDED, JobTable, Status
 from gpuwise.core.spec import ClusterSpec, Sharing
@@ -11,8 +12,8 @@ from gpuwise.core.state import ClusterState
 from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain
 
 VERSION = 1
-_COURSE = tuple(JobTable.COLUMNS)[tuple(JobTable.COLUMNS).index("status") :]
-"""The columns that say how far a job has come."""
+_COURSE = ("steps", *tuple(JobTable.COLUMNS)[tuple(JobTable.COLUMNS).index("status") :])
+"""The columns that say how far a job has come; steps are what this is counted in, also where they are not known."""
 
 
 def snapshot(state: ClusterState) -> dict[str, Any]:
@@ -23,17 +24,26 @@ def snapshot(state: ClusterState) -> dict[str, Any]:
         "gpuwise_snapshot": VERSION,
         "now_s": state.now_s,
         "nodes": [plain(node) for node in state.nodes.specs],
-        "down": [node for node, up in enumerate(capacity.up) if not up],
+        "removed": sorted(state.nodes.removed),
+        "down": sorted(capacity.down),
         "lost": [[node, devices] for node, devices in capacity.lost.items() if devices],
+        "claims": [[node, *claim] for node, claim in capacity.claims.items()],
         "layouts": [[*where, slices] for where, slices in capacity.layouts.items()],
         "jobs": [_job(state, job) for job in live],
+        "backing_off": [[jobs.ids[job], until_s] for job, until_s in state.backing_off.items()],
+        "avoiding": [[jobs.ids[job], until_s] for job, until_s in state.avoiding.items()],
+        "parked": list(state.parked.items()),
         "placed": [[jobs.ids[job], plain(placement)] for job, placement in state.placed.items()],
+        "leaving": [[jobs.ids[job], plain(placement)] for job, placement in state.leaving.items()],
     }
 
 
 def _job(state: ClusterState, job: int) -> dict[str, Any]:
     jobs = state.jobs
+    notes = {column: plain(values[job]) for column, values in state.notes.items() if job in values}
     return {
+        **({"notes": notes} if notes else {}),
+        **({"avoid": avoid} if (avoid := jobs.shape_by_row[job].avoid) else {}),
         "spec": plain(jobs.spec(job)),
         "course": {name: plain(getattr(jobs, name).item(job)) for name in _COURSE},
         "hold": state.holds.get(job),
@@ -42,7 +52,7 @@ def _job(state: ClusterState, job: int) -> dict[str, Any]:
 
 
 def cluster_of(document: dict[str, Any]) -> ClusterSpec:
-    """The nodes that a snapshot was taken with."""
+    """The nodes that a snapshot was taken with, those that were removed before included."""
     if document.get("gpuwise_snapshot") != VERSION:
         raise JournalError(f"not a gpuwise snapshot of version {VERSION}")
     return ClusterSpec(tuple(node_spec(node) for node in document["nodes"]))
@@ -57,18 +67,37 @@ def restore(state: ClusterState, document: dict[str, Any], *, keep_order: bool =
     for row, entry in zip(rows, document["jobs"], strict=True):
         for name, value in entry["course"].items():
             getattr(jobs, name)[row] = float(value) if isinstance(value, str) else value
+        if "avoid" in entry:
+            jobs.reshape(row, avoid=tuple(entry["avoid"]))
+        for column, value in entry.get("notes", {}).items():
+            state.notes.setdefault(column, {})[row] = float(value)
         if entry["hold"] is not None:
             state.holds[row] = entry["hold"]
     state.submitted = len(jobs)
+    state.backing_off.update({jobs.row_of[uid]: until_s for uid, until_s in document.get("backing_off", ())})
+    state.avoiding.update({jobs.row_of[uid]: until_s for uid, until_s in document.get("avoiding", ())})
+    _restore_parked(state, document)
     for uid, placement in document["placed"]:
         _put(state, jobs.row_of[uid], placement)
+    for uid, placement in document.get("leaving", ()):  # earlier versions did not keep it
+        state.leaving[jobs.row_of[uid]] = placement_of(placement)
     for row, entry in zip(rows, document["jobs"], strict=True):
         if entry["key"] is not None and state.status(row) in (Status.PENDING, Status.SUSPENDED):
             state.waiting.add(row, float(entry["key"]) if keep_order else None)
 
 
+def _restore_parked(state: ClusterState, document: dict[str, Any]) -> None:
+    """What parked jobs keep where they are, those that have ended since left out."""
+    for node, kept in document.get("parked", ()):
+        state.parked[node] = tuple((uid, device, float(memory)) for uid, device, memory in kept)
+        for uid in {uid for uid, _, _ in state.parked[node]} & state.jobs.row_of.keys():
+            state.jobs.reshape(job := state.jobs.row_of[uid], parked=state.parked_by(job))
+
+
 def _restore_devices(state: ClusterState, document: dict[str, Any]) -> None:
     capacity = state.capacity
+    for node in document.get("removed", ()):
+        capacity.remove_node(node)
     for node, device, slices in document["layouts"]:
         capacity.repartition(node, device, tuple(MigSlice(*each) for each in slices))
     for node, devices in document["lost"]:
@@ -77,11 +106,14 @@ def _restore_devices(state: ClusterState, document: dict[str, Any]) -> None:
                 capacity.set_device_up(node, device, False)
     for node in document["down"]:
         capacity.set_up(node, False)
+    for node, devices, cpus, memory_bytes in document.get("claims", ()):
+        claimed = tuple((device, float(memory), exclusive) for device, memory, exclusive in devices)
+        capacity.set_claim(node, Claim(claimed, cpus, memory_bytes))
 
 
 def _put(state: ClusterState, job: int, entry: dict[str, Any]) -> None:
     placement = placement_of(entry)
-    state.capacity.take(placement, state.jobs.shape_by_row[job])
+    state.capacity.retake(placement, state.jobs.shape_by_row[job])
     state.placed[job] = placement
     state.holders.add(job)
     if placement.sharing is not Sharing.EXCLUSIVE:

@@ -23,33 +23,35 @@ from gpuwise.core.commands import (
 )
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
-    DeviceLost,
-    DeviceRestored,
+    BackOffEnded,
     Event,
     JobCancelled,
     JobFailed,
     JobFinished,
     JobHeld,
+    JobNoted,
     JobProgressed,
     JobReleased,
     JobRevised,
     JobStarted,
     JobSubmitted,
     JobSuspended,
-    NodeAdded,
-    NodeLost,
-    NodeRestored,
+    StartRefused,
     WokeUp,
 )
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
-from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState, DeclaredRates
+from gpuwise.core.observations import UNCOUNTED, Cause
+from gpuwise.core.rates import DeclaredRates, steps_made
+from gpuwise.core.spec import Forecast, Sharing
+from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 # Plain numbers: the path of one event runs hundreds of thousands of times.
 PENDING, STARTING, RUNNING = int(Status.PENDING), int(Status.STARTING), int(Status.RUNNING)
 SUSPENDING, SUSPENDED = int(Status.SUSPENDING), int(Status.SUSPENDED)
 SUCCEEDED, FAILED, CANCELLED = int(Status.SUCCEEDED), int(Status.FAILED), int(Status.CANCELLED)
+AVOID_S = 60.0
+"""How long after its back-off a job is not tried where it was refused: it must not wait for ever for another node."""
 _MAY_FOLLOW = [frozenset(int(after) for after in LIFE_CYCLE[before]) for before in Status]
 
 
@@ -66,6 +68,8 @@ def _become(state: ClusterState, job: int, status: int) -> int:
             f"job {state.jobs.ids[job]!r} is {Status(before).name} and cannot become {Status(status).name}"
         )
     column[job] = status
+    if before == SUSPENDING:
+        state.leaving.pop(job, None)
     return before
 
 
@@ -78,14 +82,15 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     state.placed[job] = placement
     state.holders.add(job)
     jobs.placed_s[job] = state.now_s
-    jobs.placements[job] += 1
+    jobs.placements[job] = jobs.placements.item(job) + 1
     jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
     if placement.sharing is not Sharing.EXCLUSIVE:
         state.residents.add(job, placement)
-        _rebelieve(state, state.residents.neighbours(job, placement))
+        rebelieve(state, state.residents.neighbours(job, placement))
 
 
-def _leave(state: ClusterState, job: int, before: int) -> None:
+def _leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
+    """Takes a job's GPUs back; they were in use until ``at_s``, which may be long before anybody could see it."""
     placement = state.placed.pop(job, None)
     if placement is None:
         return
@@ -93,7 +98,7 @@ def _leave(state: ClusterState, job: int, before: int) -> None:
     jobs = state.jobs
     state.capacity.give(placement, jobs.shape_by_row[job])
     placed_s = jobs.placed_s.item(job)
-    held_s = state.now_s - placed_s
+    held_s = at_s - placed_s if at_s > placed_s else 0.0
     held_gpu_s = held_s * jobs.held_gpus.item(job)
     jobs.held_s[job] = jobs.held_s.item(job) + held_s
     jobs.attained_gpu_s[job] = jobs.attained_gpu_s.item(job) + held_gpu_s
@@ -103,7 +108,7 @@ def _leave(state: ClusterState, job: int, before: int) -> None:
     if placement.sharing is not Sharing.EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)
         state.residents.remove(job, placement)
-        _rebelieve(state, neighbours)
+        rebelieve(state, neighbours)
 
 
 def _start(state: ClusterState, command: Start | Resume) -> None:
@@ -115,6 +120,8 @@ def _start(state: ClusterState, command: Start | Resume) -> None:
         state.jobs.status[job] = before
         raise
     state.waiting.remove(job)
+    if before == SUSPENDED:
+        state.jobs.resumed[job] = 1
     first_start = state.jobs.first_start_s
     if (known := first_start.item(job)) != known:
         first_start[job] = state.now_s
@@ -122,8 +129,9 @@ def _start(state: ClusterState, command: Start | Resume) -> None:
 
 def _suspend(state: ClusterState, command: Suspend) -> None:
     before = _become(state, command.job, SUSPENDING)
+    state.leaving[command.job] = state.placed[command.job]
     state.jobs.preemptions[command.job] += 1
-    _leave(state, command.job, before)
+    _leave(state, command.job, before, state.now_s)
 
 
 def _stop(state: ClusterState, command: Stop) -> None:
@@ -134,7 +142,7 @@ def _move(state: ClusterState, command: Migrate | Resize) -> None:
     job = command.job
     _settle(state, job)
     before = _become(state, job, STARTING)
-    _leave(state, job, before)
+    _leave(state, job, before, state.now_s)
     _place(state, job, command.placement)
     moves = state.jobs.migrations if isinstance(command, Migrate) else state.jobs.resizes
     moves[job] += 1
@@ -144,7 +152,7 @@ def _rearrange(state: ClusterState, command: Rearrange) -> None:
     for job, _ in command.moves:
         _settle(state, job)
         before = _become(state, job, STARTING)
-        _leave(state, job, before)
+        _leave(state, job, before, state.now_s)
     for job, placement in command.moves:
         _place(state, job, placement)
         state.jobs.migrations[job] += 1
@@ -177,16 +185,19 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     job = event.job
     _become(state, job, RUNNING)
     state.jobs.since_s[job] = event.at_s
+    if state.jobs.refusals.item(job):
+        state.jobs.refusals[job] = 0
+        _avoid(state, job, ())
     placement = state.placed[job]
     if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
         state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * state.jobs.held_gpus.item(job)
     if placement.sharing is Sharing.EXCLUSIVE:
-        state.jobs.rate[job] = _believed(state, (job,), (placement,), ((),))[0]
+        state.jobs.rate[job] = _believed_alone(state, job, placement)
     else:
-        _rebelieve(state, (job, *state.residents.neighbours(job, placement)))
+        rebelieve(state, (job, *state.residents.neighbours(job, placement)))
 
 
-def _rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
+def rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
     """Asks the beliefs again about jobs whose neighbours came or went."""
     running = [job for job in jobs if state.jobs.status.item(job) == RUNNING]
     placements = [state.placed[job] for job in running]
@@ -194,6 +205,15 @@ def _rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
     for job, rate in zip(running, _believed(state, running, placements, residents), strict=True):
         _settle(state, job)
         state.jobs.rate[job] = rate
+
+
+def _believed_alone(state: ClusterState, job: int, placement: Placement) -> float:
+    """The rate of one job that shares its devices with nobody."""
+    try:
+        rate = state.believed_alone(job, placement)
+    except Exception:
+        rate = math.nan
+    return rate if 0.0 <= rate < math.inf else _believed(state, (job,), (placement,), ((),))[0]
 
 
 def _believed(
@@ -214,53 +234,68 @@ def _settle(state: ClusterState, job: int) -> None:
     """Counts the steps a running job is believed to have done since it was last heard of."""
     jobs = state.jobs
     if jobs.status.item(job) == RUNNING:
-        believed = jobs.steps_done.item(job) + jobs.rate.item(job) * (state.now_s - jobs.since_s.item(job))
-        jobs.steps_done[job] = min(believed, jobs.steps.item(job))
+        jobs.steps_done[job] = steps_made(jobs, job, state.now_s)
         jobs.since_s[job] = state.now_s
 
 
 def _progressed(state: ClusterState, event: JobProgressed) -> None:
     if state.jobs.status.item(event.job) != RUNNING:
         raise LifeCycleError(f"job {state.jobs.ids[event.job]!r} reports progress but is not running")
+    _observe(state, event)
     state.jobs.steps_done[event.job] = event.steps_done
     state.jobs.since_s[event.job] = event.at_s
 
 
-def _queue_again(state: ClusterState, job: int, status: int, steps: float) -> None:
+def _observe(state: ClusterState, event: JobProgressed) -> None:
+    """The rate between the last two reports of a job from where it is."""
+    job, jobs = event.job, state.jobs
+    since_s = jobs.reported_s.item(job)
+    here = since_s >= jobs.placed_s.item(job) and event.at_s > since_s
+    done = event.steps_done - jobs.reported_steps.item(job)
+    jobs.reported_rate[job] = done / (event.at_s - since_s) if here and done >= 0 else math.nan
+    jobs.reported_s[job], jobs.reported_steps[job] = event.at_s, event.steps_done
+
+
+def queue_again(state: ClusterState, job: int, status: int, steps: float, at_s: float) -> None:
+    """Takes a job off its GPUs, if it has any, and puts it in line with the steps it kept."""
     before = _become(state, job, status)
-    _leave(state, job, before)
+    _leave(state, job, before, at_s)
     jobs = state.jobs
     jobs.steps_done[job] = jobs.saved_steps[job] = steps
     jobs.rate[job] = 0.0
     jobs.over[job] = jobs.placements.item(job)
-    if not jobs.held.item(job):
+    jobs.resumed[job] = 0
+    if not jobs.held.item(job) and job not in state.backing_off:
         state.waiting.add(job)
 
 
 def _suspended(state: ClusterState, event: JobSuspended) -> None:
-    _queue_again(state, event.job, SUSPENDED, event.steps_done)
+    queue_again(state, event.job, SUSPENDED, event.steps_done, event.at_s)
 
 
 def _let_go(state: ClusterState, job: int) -> None:
     """A job that has ended is not held back any more."""
     if state.holds.pop(job, None) is not None:
         state.jobs.held[job] = 0
+    state.backing_off.pop(job, None)
+    state.avoiding.pop(job, None)
 
 
-def _end(state: ClusterState, job: int, status: int) -> None:
+def _end(state: ClusterState, job: int, status: int, at_s: float) -> None:
     before = _become(state, job, status)
     _let_go(state, job)
-    if job in state.waiting:
-        state.waiting.remove(job)
-    _leave(state, job, before)
-    state.jobs.finish_s[job] = state.now_s
+    state.waiting.discard(job)
+    _leave(state, job, before, at_s)
+    state.jobs.finish_s[job] = at_s
 
 
 def _finished(state: ClusterState, event: JobFinished) -> None:
     job = event.job
     before = _become(state, job, SUCCEEDED)
     _let_go(state, job)
-    _leave(state, job, before)
+    if before in (PENDING, SUSPENDED):
+        state.waiting.discard(job)
+    _leave(state, job, before, event.at_s)
     jobs = state.jobs
     jobs.finish_s[job] = event.at_s
     jobs.steps_done[job] = jobs.steps.item(job)
@@ -268,13 +303,54 @@ def _finished(state: ClusterState, event: JobFinished) -> None:
 
 def _failed(state: ClusterState, event: JobFailed) -> None:
     if event.will_retry:
-        _queue_again(state, event.job, PENDING, event.steps_kept)
+        queue_again(state, event.job, PENDING, event.steps_kept, event.at_s)
     else:
-        _end(state, event.job, FAILED)
+        _end(state, event.job, FAILED, event.at_s)
+    if event.kind == Cause.OUT_OF_MEMORY:
+        state.jobs.out_of_memory[event.job] += 1
+    elif event.kind not in UNCOUNTED:
+        state.jobs.failures[event.job] += 1
+
+
+def _start_refused(state: ClusterState, event: StartRefused) -> None:
+    """Nothing has failed: the job waits again, out of line for as long as it backs off."""
+    job, jobs = event.job, state.jobs
+    state.backing_off[job] = event.until_s
+    status = SUSPENDED if jobs.resumed.item(job) else PENDING
+    queue_again(state, job, status, jobs.saved_steps.item(job), event.at_s)
+    jobs.refusals[job] += 1
+    if event.avoid:
+        _avoid(state, job, tuple(dict.fromkeys((*jobs.shape_by_row[job].avoid, *event.avoid))))
+        state.avoiding[job] = event.until_s + AVOID_S
+
+
+def _avoid(state: ClusterState, job: int, nodes: tuple[str, ...]) -> None:
+    """Sets the nodes on which a job is not tried for now."""
+    state.avoiding.pop(job, None)
+    if state.jobs.shape_by_row[job].avoid != nodes:
+        reshape(state, job, avoid=nodes)
+
+
+def reshape(state: ClusterState, job: int, **changes: Any) -> None:
+    """Changes the shape of a job wherever it is; jobs wait in a lane of their shape."""
+    lined_up = job in state.waiting
+    if lined_up:
+        state.waiting.remove(job)
+    state.jobs.reshape(job, **changes)
+    if lined_up:
+        state.waiting.add(job)
+
+
+def _back_off_ended(state: ClusterState, event: BackOffEnded) -> None:
+    job = event.job
+    if state.backing_off.pop(job, None) is None:
+        _avoid(state, job, ())
+    elif not state.jobs.held.item(job):
+        state.waiting.add(job)
 
 
 def _cancelled(state: ClusterState, event: JobCancelled) -> None:
-    _end(state, event.job, CANCELLED)
+    _end(state, event.job, CANCELLED, state.now_s)
 
 
 def _require_alive(state: ClusterState, job: int) -> None:
@@ -295,7 +371,8 @@ def _released(state: ClusterState, event: JobReleased) -> None:
     _require_alive(state, job)
     state.jobs.held[job] = 0
     state.holds.pop(job, None)
-    if state.jobs.status.item(job) in (PENDING, SUSPENDED) and job not in state.waiting:
+    waits = state.jobs.status.item(job) in (PENDING, SUSPENDED) and job not in state.backing_off
+    if waits and job not in state.waiting:
         state.waiting.add(job)
 
 
@@ -312,20 +389,20 @@ def _revised(state: ClusterState, event: JobRevised) -> None:
     if lined_up:
         state.waiting.remove(job)
     if event.gpu_memory_bytes is not None:
-        jobs.revise_memory(job, event.gpu_memory_bytes)
+        jobs.revise_memory(job, Forecast(event.gpu_memory_bytes, source=event.source))
     if event.gpu_util_frac is not None:
-        _revise_utilization(state, job, event.gpu_util_frac)
+        _revise_utilization(state, job, Forecast(event.gpu_util_frac, source=event.source))
     if event.duration_s is not None or event.steps is not None:
         _revise_pace(state, event)
     if lined_up:
         state.waiting.add(job)
 
 
-def _revise_utilization(state: ClusterState, job: int, gpu_util_frac: float) -> None:
+def _revise_utilization(state: ClusterState, job: int, gpu_util: Forecast) -> None:
     """Another utilization: what is believed of the jobs beside it changes too."""
-    state.jobs.gpu_util_frac[job] = gpu_util_frac
+    state.jobs.revise_util(job, gpu_util)
     if job in state.placed:
-        _rebelieve(state, (job, *state.residents.neighbours(job, state.placed[job])))
+        rebelieve(state, (job, *state.residents.neighbours(job, state.placed[job])))
 
 
 def _revise_pace(state: ClusterState, event: JobRevised) -> None:
@@ -335,45 +412,18 @@ def _revise_pace(state: ClusterState, event: JobRevised) -> None:
     if event.steps is not None:
         scale = event.steps / jobs.steps.item(job)
         jobs.steps[job] = event.steps
+        jobs.steps_known[job] = 1
         jobs.steps_done[job] *= scale
         jobs.saved_steps[job] *= scale
     if event.duration_s is not None:
-        jobs.duration_s[job] = event.duration_s
+        low, high = (math.nan if end is None else end for end in (event.duration_low_s, event.duration_high_s))
+        jobs.revise_duration(job, Forecast(event.duration_s, low, high, event.source))
     if jobs.status.item(job) == RUNNING:
-        _rebelieve(state, (job,))
+        rebelieve(state, (job,))
 
 
-def _node_added(state: ClusterState, event: NodeAdded) -> None:
-    state.capacity.add_node(state.nodes.add(event.node))
-
-
-def _node_lost(state: ClusterState, event: NodeLost) -> None:
-    thrown_off = [job for job, placement in state.placed.items() if event.node in placement.nodes]
-    _interrupt(state, thrown_off, event.interrupted)
-    state.capacity.set_up(event.node, False)
-
-
-def _device_lost(state: ClusterState, event: DeviceLost) -> None:
-    where = (event.node, event.device)
-    thrown_off = [job for job, placement in state.placed.items() if where in placement.devices()]
-    _interrupt(state, thrown_off, event.interrupted)
-    state.capacity.set_device_up(event.node, event.device, False)
-
-
-def _device_restored(state: ClusterState, event: DeviceRestored) -> None:
-    state.capacity.set_device_up(event.node, event.device, True)
-
-
-def _interrupt(state: ClusterState, thrown_off: list[int], interrupted: tuple[tuple[int, float], ...]) -> None:
-    """Jobs that lose their place, and those named that were still saving there, wait again with what they kept."""
-    kept = dict(interrupted)
-    saving = [job for job in kept if state.jobs.status.item(job) == SUSPENDING]
-    for job in (*thrown_off, *saving):
-        _queue_again(state, job, PENDING, kept.get(job, state.jobs.saved_steps.item(job)))
-
-
-def _node_restored(state: ClusterState, event: NodeRestored) -> None:
-    state.capacity.set_up(event.node, True)
+def _noted(state: ClusterState, event: JobNoted) -> None:
+    state.notes.setdefault(event.column, {})[event.job] = event.value
 
 
 def _woke_up(state: ClusterState, event: WokeUp) -> None:
@@ -382,12 +432,11 @@ def _woke_up(state: ClusterState, event: WokeUp) -> None:
 
 Handler = Callable[[ClusterState, Any], None]
 
-HANDLERS: dict[type[Event] | type[Command], Handler] = {
+JOB_HANDLERS: dict[type[Event] | type[Command], Handler] = {
     JobSubmitted: _submitted, JobStarted: _started, JobProgressed: _progressed, JobSuspended: _suspended,
-    JobFinished: _finished, JobFailed: _failed, JobCancelled: _cancelled,
-    JobHeld: _held, JobReleased: _released, JobRevised: _revised,
-    NodeAdded: _node_added, NodeLost: _node_lost, NodeRestored: _node_restored,
-    DeviceLost: _device_lost, DeviceRestored: _device_restored, WokeUp: _woke_up,
+    JobFinished: _finished, JobFailed: _failed, StartRefused: _start_refused, BackOffEnded: _back_off_ended,
+    JobCancelled: _cancelled, JobHeld: _held, JobReleased: _released, JobRevised: _revised, JobNoted: _noted,
+    WokeUp: _woke_up,
     Start: _start, Resume: _start, Suspend: _suspend, Stop: _stop, Migrate: _move, Resize: _move,
     Rearrange: _rearrange, Repartition: _repartition, Provision: _provision, Release: _release,
 }  # fmt: skip

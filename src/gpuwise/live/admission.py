@@ -236,6 +236,12 @@ class Admission:
         entry.causes.discard(cause)
         self._move(entry, _Stand.HELD if entry.causes else _Stand.OUTSIDE)
 
+    def set_gpus(self, gpus: float) -> bool:
+        """The cluster has another number of GPUs; whether that is news, and `settle` may let others in."""
+        changed = self._gpus != max(gpus, 1.0)
+        self._gpus = max(gpus, 1.0)
+        return changed
+
     def set_queue(self, queue: QueueRecord) -> None:
         """A queue gets limits, or others."""
         self._queues[queue.name] = queue

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import ENDED, Status
+from gpuwise.core.observations import UNCOUNTED, AttemptObserved, Cause, Phase
 from gpuwise.core.records import AttemptRecord, JobRecord
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.clock import Clock
-from gpuwise.live.reports import AttemptEnded, AttemptStarted, Progress, Report, Saved
+from gpuwise.live.forecasts import record_fields
 
 
 class Books:
@@ -30,6 +31,8 @@ class Books:
         self._closing: list[JobRecord] = []
         self._progressed: set[str] = set()
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
+        self._places: dict[str, dict[int, str]] = {}
+        """Of live jobs, where each attempt that is not known to be over was placed."""
         for record in records:
             self._enter(record)
         self.shown = dict(self.live)
@@ -42,12 +45,14 @@ class Books:
 
     def _enter(self, record: JobRecord) -> None:
         self.live[record.uid] = record
+        self._note_place(record)
         self.of_user[record.user] += 1
         if record.idempotency_key is not None:
             self.of_key.setdefault((record.user, record.idempotency_key), set()).add(record.uid)
 
     def _leave(self, record: JobRecord) -> None:
         del self.live[record.uid]
+        self._places.pop(record.uid, None)
         self.of_user[record.user] -= 1
         if not self.of_user[record.user]:
             del self.of_user[record.user]
@@ -84,15 +89,25 @@ class Books:
             "placement": describe(placement, state) if placement is not None else "",
             "preemptions": jobs.preemptions.item(job),
             "gpu_s": jobs.attained_gpu_s.item(job),
-            "duration_s": jobs.duration_s.item(job),
-            "gpu_memory_bytes": jobs.shape_by_row[job].gpu_memory_bytes,
+            "failures": jobs.failures.item(job),
+            "out_of_memory": jobs.out_of_memory.item(job),
+            **record_fields(jobs.duration(job), jobs.gpu_memory(job), jobs.gpu_util(job)),
         }
         record = self.live[uid]
         if any(getattr(record, name) != value for name, value in now.items()):
             record = self.change(uid, **now)
+            self._note_place(record)
         if status in ENDED:
             self.change(uid, ended_at=unix(jobs.finish_s.item(job)), held="")
             self._closing.append(record)
+
+    def _note_place(self, record: JobRecord) -> None:
+        if record.placement:
+            self._places.setdefault(record.uid, {})[record.attempts] = record.placement
+
+    def place_of(self, uid: str, number: int) -> str | None:
+        """Where an attempt of a live job was placed, for people; None if that is not known any more."""
+        return self._places.get(uid, {}).get(number)
 
     def written(self, records: Iterable[JobRecord]) -> None:
         """Shows records to others, now that the store has them, and lets go of the jobs that have ended."""
@@ -103,44 +118,41 @@ class Books:
             self._leave(record)
         self._closing = []
 
-    def report(self, report: Report, state: ClusterState) -> None:
-        """Enters what an attempt reported; a report of a job that has been closed is of its last attempt."""
-        if isinstance(report, AttemptStarted):
-            begun = AttemptRecord(
-                uid=report.uid,
-                number=report.number,
-                placement=describe(report.placement, state),
-                started_at=self._clock.unix(report.at_s),
-            )
-            self._attempts.setdefault((report.uid, report.number), begun)  # its end may be known already
-        elif isinstance(report, AttemptEnded):
-            self._ended(report, describe(report.placement, state))
-        elif report.uid in self.live and isinstance(report, Progress):
-            known = {name: getattr(report, name) for name in ("step", "steps", "loss", "samples_per_s")}
-            self.live[report.uid] = replace(self.live[report.uid], **known)
-            if report.uid in self.shown:
-                self.shown[report.uid] = replace(self.shown[report.uid], **known)
-            self._progressed.add(report.uid)
-        elif report.uid in self.live and isinstance(report, Saved):
-            self._progressed.add(report.uid)
+    def progressed(self, seen: AttemptObserved) -> None:
+        """A job says how far it is."""
+        if seen.job not in self.live or seen.step is None:
+            return
+        self.live[seen.job] = _further(self.live[seen.job], seen)
+        if seen.job in self.shown:
+            self.shown[seen.job] = _further(self.shown[seen.job], seen)
+        self._progressed.add(seen.job)
 
-    def _ended(self, report: AttemptEnded, placement: str) -> None:
-        began = self._clock.unix(report.started_s)
-        self._attempts[report.uid, report.number] = AttemptRecord(
-            uid=report.uid,
-            number=report.number,
+    def attempt_started(self, seen: AttemptObserved, placement: str) -> None:
+        """An attempt has begun."""
+        at = self._clock.unix(seen.at_s if seen.details.started_s is None else seen.details.started_s)
+        begun = AttemptRecord(uid=seen.job, number=seen.attempt, placement=placement, started_at=at)
+        self._attempts.setdefault((seen.job, seen.attempt), begun)  # its end may be known already
+
+    def attempt_ended(self, seen: AttemptObserved, placement: str) -> None:
+        """An attempt is over; that of a job that has been closed is its last."""
+        details = seen.details
+        assert details.started_s is not None
+        self._attempts[seen.job, seen.attempt] = AttemptRecord(
+            uid=seen.job,
+            number=seen.attempt,
             placement=placement,
-            started_at=began,
-            ended_at=self._clock.unix(report.at_s),
-            exit_code=report.exit_code,
-            outcome=report.outcome,
-            detail=report.detail,
-            peak_memory_bytes=report.peak_memory_bytes,
-            cpu_s=report.cpu_s,
+            started_at=self._clock.unix(details.started_s),
+            ended_at=self._clock.unix(seen.at_s),
+            exit_code=details.exit_code,
+            outcome=outcome_of(seen),
+            detail=details.text,
+            peak_memory_bytes=details.peak_memory_bytes,
+            cpu_s=details.cpu_s,
         )
-        if report.uid in self.live:
-            peak = max(report.peak_memory_bytes or 0.0, self.live[report.uid].peak_memory_bytes or 0.0) or None
-            self.change(report.uid, exit_code=report.exit_code, peak_memory_bytes=peak)
+        if seen.job in self.live:
+            self._places.get(seen.job, {}).pop(seen.attempt, None)
+            peak = max(details.peak_memory_bytes or 0.0, self.live[seen.job].peak_memory_bytes or 0.0) or None
+            self.change(seen.job, exit_code=details.exit_code, peak_memory_bytes=peak)
 
     def take_changed(self) -> tuple[list[JobRecord], list[AttemptRecord]]:
         """The records to be written now."""
@@ -162,17 +174,35 @@ class Books:
 
 
 def describe(placement: Placement, state: ClusterState) -> str:
-    """A placement for people: ``box:0,1``, ``box:0 (50 %, shared)``."""
+    """A placement for people: ``box:0,1``, ``box:0 (50 %, shared)``, ``box:0,1 [2 worker on box, 1 ps on box]``."""
     parts = []
     for grant in placement.grants:
         devices = ",".join(str(each) for each in range(grant.devices.bit_length()) if grant.devices >> each & 1)
         slot = f"/{grant.slice_start}" if placement.sharing is Sharing.MIG else ""
         parts.append(f"{state.nodes.names[grant.node]}:{devices}{slot}")
     where = "+".join(parts)
+    if placement.tasks:
+        tasks = ", ".join(f"{number} {role} on {state.nodes.names[node]}" for role, node, number in placement.tasks)
+        where = f"{where} [{tasks}]"
     if placement.sharing is Sharing.EXCLUSIVE:
         return where
     how = placement.sharing.name.lower().replace("_", " ")
     return f"{where} ({100 * placement.milli / WHOLE_GPU_MILLI:g} %, {how})"
+
+
+def _further(record: JobRecord, seen: AttemptObserved) -> JobRecord:
+    details = seen.details
+    return replace(record, step=seen.step, steps=seen.steps, loss=details.loss, samples_per_s=details.samples_per_s)
+
+
+def outcome_of(seen: AttemptObserved) -> str:
+    """How an attempt ended, in the words of its record."""
+    if seen.phase is Phase.STOPPED:
+        return "cancelled"
+    if seen.phase is Phase.FAILED and seen.details.cause is Cause.OUT_OF_MEMORY:
+        return "out of memory"
+    lost = seen.details.cause is Cause.LOST or seen.details.cause in UNCOUNTED
+    return "lost" if seen.phase is Phase.FAILED and lost else seen.phase.name.lower()
 
 
 def is_over(record: JobRecord) -> bool:

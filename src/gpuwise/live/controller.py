@@ -7,27 +7,27 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from gpuwise.core.commands import Command, Reason
+from gpuwise.core.assignments import Desired
+from gpuwise.core.commands import Reason
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import Event, WokeUp
+from gpuwise.core.events import Event, NodeChanged, WokeUp
+from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.protocols import Executor
 from gpuwise.core.records import AuditEntry, Batch, JobRecord, JournalLine, QueueRecord, Snapshot, Store, StoreError
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
-from gpuwise.core.state import ClusterState
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import encode
-from gpuwise.engine.transitions import LifeCycleError
 from gpuwise.live.clock import Clock
 from gpuwise.live.desk import Desk, Limits, NotPossibleError
 from gpuwise.live.inbox import Handler, Inbox, Request
 from gpuwise.live.recovery import Layouts, MakeEngine, compacted, recover, to_json
-from gpuwise.live.reports import Report
 
 log = logging.getLogger("gpuwise.controller")
 Result = TypeVar("Result")
@@ -43,18 +43,10 @@ PATIENCE = 3
 
 
 class LiveExecutor(Executor, Protocol):
-    """An executor of real jobs: it can take over what runs already, and be woken from other threads."""
-
-    def bind(self, state: ClusterState) -> None:
-        """Takes a state, at the start or in place of another, and makes the world follow it."""
-        ...
+    """An executor of real jobs: it can be woken from other threads, and left without ending its jobs."""
 
     def wake(self) -> None:
-        """Lets `wait` return."""
-        ...
-
-    def reports(self) -> Sequence[Report]:
-        """What attempts told since this was last asked."""
+        """Lets `observe` return."""
         ...
 
     def close(self) -> None:
@@ -106,9 +98,13 @@ class Controller:
         self._refused: dict[str, GpuwiseError] = {}
         self._stale = True
         """Whether the engine knows more than the store."""
+        self._knows_nodes = False
+        """Whether the nodes at the start are in the records; from then on, what happens to nodes is."""
         self._compact_at = COMPACT_LINES
         self._restarted = True
         """Whether the policy is to be asked at the next turn, whatever happens."""
+        self._poison: deque[object] = deque(maxlen=100)
+        """What was seen and could not be taken in."""
         self._rebuild()
 
     # -- for other threads ----------------------------------------------------------------------------------------
@@ -177,7 +173,7 @@ class Controller:
 
     def observe(self, gpu_util_frac: Mapping[str, float]) -> Future[None]:
         """Jobs were seen to use so much of their GPUs, each while it was alone on them."""
-        return self._inbox.put(lambda now_s: (self._desk.observed(now_s, gpu_util_frac), _nothing))
+        return self._inbox.put(lambda now_s: (self._desk.utilizations(now_s, gpu_util_frac), _nothing))
 
     def set_queue(self, queue: QueueRecord) -> Future[None]:
         """Gives a queue limits."""
@@ -195,6 +191,18 @@ class Controller:
             had = self.store.delete_queue(name)
             self._desk.admission.forget_queue(name)
             return [], lambda: had
+
+        return self._inbox.put(handle)
+
+    def set_schedulable(self, node: str, schedulable: bool) -> Future[bool]:
+        """Drains a node, or ends that; whether there is such a node."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], bool]]:
+            nodes = self._desk.engine.state.nodes
+            row = nodes.row(node)
+            if row is None:
+                return [], lambda: False
+            return [NodeChanged(now_s, replace(nodes.specs[row], schedulable=schedulable))], lambda: True
 
         return self._inbox.put(handle)
 
@@ -240,53 +248,71 @@ class Controller:
         try:
             if self._stale:
                 self._rebuild()
-            now_s, events = self._wait()
+            now_s, happened = self._observe()
             taken = self._inbox.take()
-            self._take_turn(now_s, events, taken)
+            self._take_turn(now_s, happened, taken)
             self._failures = 0
             self.trouble = self._replaced
         except Exception as error:
             self._fail(error, taken)
 
-    def _wait(self) -> tuple[float, list[Event]]:
-        wake_at, until_s = self._desk.engine.wake_at, None
-        if wake_at is not None:
-            until_s = wake_at
+    def _observe(self) -> tuple[float, list[Event | AttemptObserved]]:
+        until_s = wake_at = self._desk.engine.wake_at
         if self._desk.books.has_progress:
             until_s = min(self._progress_due_s, until_s if until_s is not None else self._progress_due_s)
         if len(self._inbox):
             until_s = 0.0
-        batch = self._executor.wait(until_s)
-        if batch is None:
+        seen = self._executor.observe(until_s)
+        if seen is None:
             return self.clock.now_s(), []
-        now_s, events = batch
-        happened = [event for event in events if not isinstance(event, WokeUp)]
+        now_s, happened = seen
+        news = [each for each in happened if not isinstance(each, WokeUp) and not self._is_poison(each)]
         if wake_at is not None and now_s >= wake_at:
-            happened.append(WokeUp(now_s))
-        return now_s, happened
+            news.append(WokeUp(now_s))
+        return now_s, news
 
-    def _take_turn(self, now_s: float, events: Sequence[Event], requests: Sequence[Request]) -> None:
-        desk = self._desk
+    def _is_poison(self, seen: Event | AttemptObserved) -> bool:
+        return bool(self._poison) and _key(seen) in self._poison
+
+    def _take_turn(
+        self, now_s: float, happened: Sequence[Event | AttemptObserved], requests: Sequence[Request]
+    ) -> None:
+        desk, engine = self._desk, self._desk.engine
         self._sizes, self._refused = [], {}
-        for report in self._executor.reports():
-            desk.report(report)
-        happened = desk.take_in(now_s, events)
-        answered = [request for request in requests if self._handle(request, now_s, happened)]
-        happened += desk.revisions(now_s)
-        happened += desk.admit(now_s)
+        self._take_in(now_s, happened)
+        events = desk.outcomes(now_s, [each for each in engine.journal.records if isinstance(each, Event)])
+        answered = [request for request in requests if self._handle(request, now_s, events)]
+        events += desk.revisions(now_s)
+        events += desk.admit(now_s)
         if self._restarted:
             self._restarted = False
-            happened.append(WokeUp(now_s))
-        commands = [*self._step(now_s, happened), *self._resize(now_s)]
-        desk.follow(commands, happened)
+            events.append(WokeUp(now_s))
+        engine.take_in(now_s, events)
+        desired = [*self._decide(), *self._resize(now_s)]
+        if desk.follow(engine.journal.records):
+            self._executor.wake()  # nodes came or went: the next turn sees who may enter the line now
         lines = self._write(now_s)
-        if commands:
-            self._executor.apply(now_s, commands)
         for request in answered:
             _answer(request)
+        if desired:
+            self._executor.follow(engine.addressed(desired))
         self._tell(lines)
         if self._lines > max(self._compact_at, 4 * len(desk.books.live)):
             self._try_to_compact()
+
+    def _take_in(self, now_s: float, happened: Sequence[Event | AttemptObserved]) -> None:
+        """Takes in what the executor saw; what cannot be taken in fails this turn, and is left out from then on."""
+        for each in happened:
+            try:
+                if isinstance(each, AttemptObserved):
+                    self._desk.observed(each)
+                self._desk.engine.take_in(now_s, (each,))
+            except StoreError:
+                raise
+            except Exception:
+                self._poison.append(_key(each))
+                log.error("%s cannot be taken in; it is left out from now on", each)
+                raise
 
     def _handle(self, request: Request, now_s: float, happened: list[Event]) -> bool:
         """Takes a request in; one that cannot be done is told so at once and changes nothing."""
@@ -300,32 +326,32 @@ class Controller:
         happened += events
         return True
 
-    def _step(self, now_s: float, happened: Sequence[Event]) -> Sequence[Command]:
-        if not happened:
-            return ()
+    def _decide(self) -> Sequence[Desired]:
+        """Asks the policy; only what fails here is its fault."""
         try:
-            decided = self._desk.engine.step(now_s, happened)
-        except LifeCycleError:
-            raise  # an event that does not fit; the policy has no part in it
+            desired = self._desk.engine.decide()
         except Exception:
             self._policy_failures += 1
             raise
         self._policy_failures = 0
-        return decided
+        return desired
 
-    def _resize(self, now_s: float) -> list[Command]:
+    def _resize(self, now_s: float) -> list[Desired]:
         """Carries out what sizes users asked for, now that the engine knows what has happened; then asks the policy."""
-        commands: list[Command] = []
+        engine, desired = self._desk.engine, list[Desired]()
         for uid, gpus in self._sizes:
             try:
                 if uid not in self._desk.admission:
                     raise NotPossibleError(f"job {uid} has ended")
-                commands += self._desk.engine.order(now_s, self._desk.resize(uid, gpus))
+                desired += engine.order(now_s, self._desk.resize(uid, gpus))
             except StoreError:
                 raise
             except GpuwiseError as refusal:
                 self._refused[uid] = refusal
-        return [*commands, *self._step(now_s, [WokeUp(now_s)])] if commands else []
+        if not desired:
+            return []
+        engine.take_in(now_s, [WokeUp(now_s)])
+        return [*desired, *self._decide()]
 
     def _write(self, now_s: float) -> list[JournalLine]:
         """Writes the turn, all or nothing."""
@@ -401,13 +427,14 @@ class Controller:
 
     def _rebuild(self) -> None:
         """Makes engine, books and admission anew from the store, and lets the executor follow."""
-        found = recover(self.store, self._cluster, self._make_engine, self._layouts)
+        found = recover(self.store, self._cluster, self._make_engine, self._layouts, same_nodes=self._knows_nodes)
+        self._knows_nodes = True
         found.engine.journal.records.clear()
         self.clock.not_before(found.engine.state.now_s)
         self._sequence, self._lines = found.sequence, found.lines
         self._desk = Desk(found.engine, self.store, self.clock, self._limits)
         self._restarted = True
-        self._executor.bind(found.engine.state)
+        self._executor.follow(found.engine.desired(), complete=True)
         self._stale = False
         self._executor.wake()
 
@@ -429,7 +456,6 @@ class Controller:
         self._desk.engine = engine
         self._lines = 0
         self._restarted = True
-        self._executor.bind(engine.state)
         self._executor.wake()
         log.info("compacted the journal at line %d in %.2f s", self._sequence, monotonic() - begun)
 
@@ -440,6 +466,11 @@ class Controller:
             return [], _nothing
 
         return handle
+
+
+def _key(seen: Event | AttemptObserved) -> object:
+    """What makes two observations the same, whenever they are made."""
+    return seen[1:4] if isinstance(seen, AttemptObserved) else repr(replace(seen, at_s=0.0))  # NaN is not NaN
 
 
 def _nothing() -> None:
@@ -455,4 +486,4 @@ def _answer(request: Request) -> None:
 
 
 def _internal(error: Exception) -> GpuwiseError:
-    return GpuwiseError(f"something went wrong inside the controller ({type(error).__name__}); its log says more")
+    return GpuwiseError(f"something went wrong inside the controller ({type(error).__name__}); see the controller log")

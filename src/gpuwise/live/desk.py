@@ -6,7 +6,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import median
 from typing import Any, Generic, TypeVar
 
 from gpuwise.core.capacity import Capacity
@@ -21,23 +20,27 @@ from gpuwise.core.events import (
     JobReleased,
     JobRevised,
     JobSubmitted,
-    JobSuspended,
+    NodeEvent,
 )
+from gpuwise.core.jobs import SHAPE_FIELDS, JobTable
+from gpuwise.core.observations import OVER, AttemptObserved, Phase
 from gpuwise.core.protocols import holds
 from gpuwise.core.records import JobRecord, Store
-from gpuwise.core.request import UNKNOWN_DURATION_S, JobRequest
-from gpuwise.core.spec import JobSpec, only_held_as
+from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import Forecast, JobSpec, Source, only_held_as
+from gpuwise.core.tasks import describe_roles, task_counts, with_counts
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
 from gpuwise.live.books import Books, is_over
 from gpuwise.live.clock import Clock
+from gpuwise.live.forecasts import Forecasts, adopt, record_fields
 from gpuwise.live.pace import Paces
-from gpuwise.live.reports import AttemptEnded, Progress, Report
-from gpuwise.live.retries import judge
 
 JOBS_PER_USER = 50_000
 MOST_FITS = 1000
 """So many answers to whether a job fits are kept."""
+FITS_BY = ("gpu_frac", *(name for name in SHAPE_FIELDS if name != "milli"))
+"""The properties of a job that decide whether it fits."""
 _LOST = ("failed", "cancelled")
 Record = TypeVar("Record")
 
@@ -69,11 +72,10 @@ class Desk:
         self._clock = clock
         self._limits = limits
         self._next_number = store.last_job_number() + 1
-        self._ended: dict[str, AttemptEnded] = {}
-        """Of jobs that have not ended, how their last attempt did."""
         self._lost: dict[str, str] = {}
         """Jobs that ended in this turn without success, also under their arrays' names, and how it is told."""
         self._paces = Paces()
+        self._forecasts = Forecasts(store)
         self._fits: dict[tuple[Any, ...], bool] = {}
         self._take_over()
 
@@ -82,10 +84,12 @@ class Desk:
         state = self.engine.state
         for uid in tuple(self.books.live):
             row = self._row(uid)
+            adopt(self.books.live[uid], state.jobs, row)
             if self.books.differs(state, row):
                 self.books.follow(state, row)
             if not is_over(self.books.live[uid]):
                 self.admission.restore(self.books.live[uid])
+                self._forecasts.opened(self.books.live[uid])
                 self._follow_gpus(uid, row)
         self.admission.settle()
 
@@ -127,27 +131,19 @@ class Desk:
         return [known[uid] for uid in sorted(known, key=_number_and_index)]
 
     def _draft(self, now_s: float, request: JobRequest, user: str, key: str | None) -> JobRecord:
-        duration_s, source = self.forecast(request, user)
+        believed = record_fields(self.forecast(request, user), request.gpu_memory, request.gpu_util)
         return JobRecord(
-            uid="", user=user, request=request, submitted_at=self._clock.unix(now_s), duration_s=duration_s,
-            duration_source=source, gpu_memory_bytes=request.gpu_memory_bytes, steps=request.steps,
-            idempotency_key=key,
+            uid="", user=user, request=request, submitted_at=self._clock.unix(now_s), steps=request.steps,
+            idempotency_key=key, **believed,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def forecast(self, request: JobRequest, user: str) -> tuple[float, str]:
-        """Believed run time and where it comes from: declared, the median of earlier runs, predicted, or a default."""
-        if request.duration_s is not None:
-            return request.duration_s, "declared"
-        earlier = [seconds for seconds, _ in self._store.run_times(request, user) if seconds > 0]
-        if earlier:
-            return median(earlier), "history"
-        if request.predicted_s is not None:
-            return request.predicted_s, "predicted"
-        return UNKNOWN_DURATION_S, "default"
+    def forecast(self, request: JobRequest, user: str) -> Forecast:
+        """Forecast run time: declared, the median of earlier runs, predicted, or a default."""
+        return self._forecasts.duration(request, user)
 
     def _check_fits(self, request: JobRequest) -> None:
         if not self.fits(request):
-            have = ", ".join(f"{node.gpus} × {node.gpu_type}" for node in self.engine.state.nodes.specs)
+            have = ", ".join(f"{node.gpus} × {node.gpu_type}" for _, node in self.engine.state.nodes.present())
             raise NotPossibleError(f"the job can never run here: it asks for {_asks(request)}, and there are {have}")
 
     def _check_dependency(self, name: str, user: str) -> None:
@@ -169,23 +165,18 @@ class Desk:
 
     def fits(self, request: JobRequest) -> bool:
         """Whether the cluster, when it is empty, holds a job."""
-        spec = request.spec("job", submit_s=0.0, duration_s=1.0)
-        key = (
-            spec.gpus, spec.gpu_range, spec.gpu_frac, spec.gpu_memory_bytes, spec.gpu_types, spec.sharing, spec.cpus,
-            spec.memory_bytes,
-        )  # fmt: skip
+        key = tuple(getattr(request, name) for name in FITS_BY)
         if key not in self._fits:
             if len(self._fits) >= MOST_FITS:
                 self._fits.clear()
-            self._fits[key] = self._fits_empty(spec)
+            self._fits[key] = self._fits_empty(request.spec("job", submit_s=0.0, duration_s=1.0))
         return self._fits[key]
 
     def _fits_empty(self, spec: Any) -> bool:
-        from gpuwise.core.jobs import JobTable
-
         state, table = self.engine.state, JobTable()
         table.declare([spec])
         empty = Capacity(state.nodes)
+        empty.ignore_drains()
         if not hasattr(self.engine.policy, "holds"):  # one that has it may cut GPUs otherwise than they are now
             for (node, device), slices in state.capacity.layouts.items():
                 empty.repartition(node, device, slices)
@@ -202,6 +193,7 @@ class Desk:
         rows = self._declare(opened, specs)
         for record in opened:
             self.books.open(record)
+            self._forecasts.opened(record)
             self.admission.add(record)
         return [JobSubmitted(now_s, row) for row in rows], opened
 
@@ -217,7 +209,12 @@ class Desk:
         return record.request.spec(
             record.uid,
             submit_s=now_s,
-            duration_s=record.duration_s,
+            duration_s=Forecast(
+                record.duration_s,
+                _or_nan(record.duration_low_s),
+                _or_nan(record.duration_high_s),
+                Source(record.duration_source),
+            ),
             deadline_s=math.inf if deadline is None else self._clock.seconds(deadline),
         )
 
@@ -260,69 +257,59 @@ class Desk:
             return []
         trial = state.capacity.fork()
         trial.give(held, shape)
-        placement = self.engine.view.placer(trial, shape, gpus)
+        wanted = with_counts(shape, task_counts(held.tasks)) if shape.roles else shape
+        placement = self.engine.view.placer(trial, wanted, gpus)
         if placement is None:
             raise NotPossibleError(f"there is no room for job {uid} on {gpus} GPUs now")
         self.admission.resize(uid, gpus * self.books.live[uid].request.gpu_frac)
         return [Resize(job, placement)]
 
-    # -- what executors tell --------------------------------------------------------------------------------------
+    # -- what executors see ---------------------------------------------------------------------------------------
 
-    def report(self, report: Report) -> None:
-        """Enters a report in the books, unless it is told again, after a crash, of a job that was closed before it."""
-        if isinstance(report, AttemptEnded) and report.uid not in self.books.live and self._is_known(report):
-            return
-        self.books.report(report, self.engine.state)
-        if isinstance(report, AttemptEnded):
-            if report.uid in self.admission:
-                self._ended[report.uid] = report
-            self._paces.forget(report.uid)
-        elif isinstance(report, Progress):
-            self._paces.note(report)
+    def observed(self, seen: AttemptObserved) -> None:
+        """Enters what was seen of an attempt in the books; to be called before the engine takes it in."""
+        record = self.books.live.get(seen.job)
+        if seen.phase is Phase.RUNNING and record is not None:
+            if record.status == "starting" and record.attempts == seen.attempt:
+                self.books.attempt_started(seen, record.placement)
+            elif seen.attempt == record.attempts:
+                self.books.progressed(seen)
+                self._paces.note(seen)
+        elif seen.phase in OVER:
+            if seen.phase is Phase.SUCCEEDED:
+                self.books.progressed(seen)
+            if seen.attempt == (record.attempts if record is not None else seen.attempt):
+                self._paces.forget(seen.job)
+            if seen.details.started_s is not None and (place := self._open_place(seen)) is not None:
+                self.books.attempt_ended(seen, place)
 
-    def _is_known(self, report: AttemptEnded) -> bool:
-        known = self._store.attempts(report.uid)
-        return any(each.number == report.number and each.ended_at is not None for each in known)
+    def _open_place(self, seen: AttemptObserved) -> str | None:
+        """Where an attempt that is over was; None if that it is over is known already, as after a crash."""
+        if (place := self.books.place_of(seen.job, seen.attempt)) is not None:
+            return place
+        known = next((each for each in self._store.attempts(seen.job) if each.number == seen.attempt), None)
+        if known is None:
+            return None if seen.job in self.books.live else ""
+        return known.placement if known.ended_at is None else None
 
-    def take_in(self, now_s: float, events: Iterable[Event]) -> list[Event]:
-        """What executors say happened, with what follows from it: retries, corrected estimates, dependents."""
-        taken: list[Event] = []
+    def outcomes(self, now_s: float, events: Iterable[Event]) -> list[Event]:
+        """What follows from what has happened: jobs that wait for one that failed are cancelled."""
+        follows: list[Event] = []
+        ids = self.engine.state.jobs.ids
         for event in events:
-            if isinstance(event, JobFailed):
-                taken += self._failed(now_s, event)
-                continue
-            taken.append(event)
             if isinstance(event, JobFinished):
-                self._gone(self.engine.state.jobs.ids[event.job], "succeeded")
-            elif isinstance(event, JobSuspended):
-                self._ended.pop(self.engine.state.jobs.ids[event.job], None)
-        return taken
-
-    def _failed(self, now_s: float, event: JobFailed) -> list[Event]:
-        uid = self.engine.state.jobs.ids[event.job]
-        record, ended = self.books.live[uid], self._ended.pop(uid, None)
-        verdict = judge(record, event.cause, ended, self._largest_memory(record.request))
-        if ended is not None and ended.outcome == "out of memory":
-            self.books.change(uid, out_of_memory=record.out_of_memory + 1)
-        else:
-            self.books.change(uid, failures=record.failures + 1)
-        told = replace(event, cause=verdict.cause, will_retry=verdict.retry)
-        if verdict.retry:
-            revised = JobRevised(now_s, event.job, gpu_memory_bytes=verdict.gpu_memory_bytes)
-            return [told, revised] if verdict.gpu_memory_bytes is not None else [told]
-        self.books.change(uid, why_ended=verdict.cause)
-        return [told, *self._cancel(now_s, self._gone(uid, "failed"))]
-
-    def _largest_memory(self, request: JobRequest) -> float:
-        """The memory of the largest device that a job may be given."""
-        nodes = self.engine.state.nodes
-        sizes = zip(nodes.types, nodes.type_memory_bytes, strict=True)
-        return max((size for name, size in sizes if not request.gpu_types or name in request.gpu_types), default=0.0)
+                uid = ids[event.job]
+                follows += self._forecasts.learn(self.engine.state, event, self.books.live[uid])
+                self._gone(uid, "succeeded")
+            elif isinstance(event, JobFailed) and not event.will_retry:
+                self.books.change(ids[event.job], why_ended=event.cause)
+                follows += self._cancel(now_s, self._gone(ids[event.job], "failed"))
+        return follows
 
     def _gone(self, uid: str, status: str) -> list[tuple[str, str]]:
         """A job has ended; those that wait for what will never be, each with the reason."""
         self._paces.forget(uid)
-        self._ended.pop(uid, None)
+        self._forecasts.closed(self.books.live[uid])
         if status in _LOST:
             self._lost[uid] = self._lost[uid.partition("-")[0]] = _told_lost(uid, status)
         return self.admission.ended(uid, succeeded=status == "succeeded")
@@ -332,11 +319,10 @@ class Desk:
         events: list[Event] = []
         for uid, duration_s in self._paces.surprises(now_s, self.engine.state):
             if uid in self.books.live:
-                self.books.change(uid, duration_source="observed")
                 events.append(JobRevised(now_s, self._row(uid), duration_s=duration_s))
         return events
 
-    def observed(self, now_s: float, gpu_util_frac: Mapping[str, float]) -> list[Event]:
+    def utilizations(self, now_s: float, gpu_util_frac: Mapping[str, float]) -> list[Event]:
         """Utilizations that were seen."""
         return [
             JobRevised(now_s, self._row(uid), gpu_util_frac=frac)
@@ -360,22 +346,27 @@ class Desk:
                 events.append(JobReleased(now_s, job))
         return events
 
-    def follow(self, commands: Iterable[Command], events: Iterable[Event]) -> None:
-        """Brings the books in step with what the engine has done."""
+    def follow(self, records: Sequence[Event | Command]) -> bool:
+        """Brings the books in step with what the engine has done; whether other jobs may be let into the line now."""
         state = self.engine.state
         rows: dict[int, None] = {}
-        for each in (*events, *commands):
+        has_other_gpus = False
+        if any(isinstance(each, NodeEvent) for each in records):  # who was on which node is for the engine to know
+            live = (self._row(uid) for uid in self.books.live)
+            rows.update((row, None) for row in live if self.books.differs(state, row))
+            self._fits.clear()
+            has_other_gpus = self.admission.set_gpus(_gpus(self.engine))
+        for each in records:
             job = getattr(each, "job", None)
             if job is not None:
                 rows[job] = None
             for moved in each.moves if isinstance(each, Rearrange) else ():
                 rows[moved[0]] = None
-            for hit in getattr(each, "interrupted", ()):
-                rows[hit[0]] = None
         for row in rows:
             self.books.follow(state, row)
             self._follow_gpus(state.jobs.ids[row], row)
         self._lost.clear()
+        return has_other_gpus
 
     def _follow_gpus(self, uid: str, row: int) -> None:
         """Tells admission how many GPUs a job holds."""
@@ -424,6 +415,10 @@ def _tasks(number: int, draft: JobRecord) -> list[JobRecord]:
     return [record.cast(f"{number}-{index}", request.cast((index,))) for index in draft.request.array]
 
 
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else number
+
+
 def _told_lost(uid: str, status: str) -> str:
     return f"job {uid} {'was' if status == 'cancelled' else 'has'} {status}"
 
@@ -434,7 +429,7 @@ def _number_and_index(uid: str) -> tuple[int, int]:
 
 
 def _gpus(engine: Engine) -> float:
-    return float(sum(node.gpus for node in engine.state.nodes.specs))
+    return float(engine.state.nodes.total_gpus)
 
 
 def _asks(request: JobRequest) -> str:
@@ -445,4 +440,5 @@ def _asks(request: JobRequest) -> str:
     host = f", {request.cpus:g} CPUs" if request.cpus else ""
     host += f", {format_bytes(request.memory_bytes)} of memory" if request.memory_bytes else ""
     held = only_held_as(request.sharing)
-    return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{held}"
+    roles = f", as {describe_roles(request.roles)}" if request.roles else ""
+    return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{roles}{held}"

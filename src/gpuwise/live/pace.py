@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwise.core.commands import Placement
+from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState
-from gpuwise.live.reports import Progress
 
 NEWS_FRAC = 0.25
 """A run time is revised when what is seen differs by this much from what is believed."""
@@ -20,8 +20,8 @@ SHORTEST_S, LONGEST_S = 1e-3, 1e9
 
 @dataclass(slots=True)
 class _Pace:
-    first: Progress
-    last: Progress
+    first: AttemptObserved
+    last: AttemptObserved
     told_s: float = 0.0
 
 
@@ -31,13 +31,15 @@ class Paces:
     def __init__(self) -> None:
         self._of: dict[str, _Pace] = {}
 
-    def note(self, report: Progress) -> None:
+    def note(self, seen: AttemptObserved) -> None:
         """A job tells how far it is."""
-        pace = self._of.get(report.uid)
-        if pace is None or report.step < pace.last.step:
-            self._of[report.uid] = _Pace(report, report)
+        if seen.step is None:
+            return
+        pace = self._of.get(seen.job)
+        if pace is None or seen.attempt != pace.last.attempt or seen.step < (pace.last.step or 0.0):
+            self._of[seen.job] = _Pace(seen, seen)
         else:
-            pace.last = report
+            pace.last = seen
 
     def forget(self, uid: str) -> None:
         """The attempt is over."""
@@ -48,7 +50,7 @@ class Paces:
         found = []
         for uid, pace in self._of.items():
             row = state.jobs.row_of.get(uid)
-            seen_s, steps = pace.last.at_s - pace.first.at_s, pace.last.step - pace.first.step
+            seen_s, steps = pace.last.at_s - pace.first.at_s, (pace.last.step or 0.0) - (pace.first.step or 0.0)
             total = pace.last.steps
             if row is None or total is None or seen_s < LEAST_S or steps < LEAST_STEPS or now_s < pace.told_s + EVERY_S:
                 continue

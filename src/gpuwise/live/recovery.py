@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 from gpuwise.core.commands import MigSlice, Repartition
-from gpuwise.core.jobs import Status
+from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved
+from gpuwise.core.nodes import NodeTable
 from gpuwise.core.records import Batch, Snapshot, Store
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
-from gpuwise.engine.journal import plain, replay_onto
+from gpuwise.engine.handlers import HANDLERS
+from gpuwise.engine.journal import replay_onto
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot
 
 MakeEngine = Callable[[ClusterSpec], Engine]
@@ -33,11 +34,17 @@ class Recovered:
 
 
 def recover(
-    store: Store, cluster: ClusterSpec, make_engine: MakeEngine, layouts: Layouts = MappingProxyType({})
+    store: Store,
+    cluster: ClusterSpec,
+    make_engine: MakeEngine,
+    layouts: Layouts = MappingProxyType({}),
+    *,
+    same_nodes: bool = False,
 ) -> Recovered:
-    """The engine that the store's records lead to, on the nodes that are there now.
+    """The engine that the store's records lead to, on the nodes that are there now; what still can run stays.
 
-    ``layouts`` is how GPUs are cut before gpuwise has ever seen them.
+    ``layouts`` is how GPUs are cut before gpuwise has ever seen them. With ``same_nodes`` the nodes are those that the
+    records lead to.
     """
     kept, lines = store.recover()
     if kept is None:
@@ -48,10 +55,12 @@ def recover(
     engine = from_json(kept.body, make_engine)
     replay_onto(engine.state, (line.body for line in lines))
     sequence = lines[-1].sequence if lines else kept.sequence
-    if _kinds(ClusterSpec(tuple(engine.state.nodes.specs))) != _kinds(cluster):
-        engine = _move_in(engine, cluster, make_engine, layouts)
-        store.commit(Batch(snapshot=Snapshot(sequence, to_json(engine))))
-        return Recovered(engine, sequence, 0)
+    if not same_nodes and _follow_nodes(engine, cluster, layouts):
+        if engine.state.nodes.names != [node.name for node in cluster.nodes]:
+            engine = _renumbered(engine, cluster, make_engine)
+        body = to_json(engine)
+        store.commit(Batch(snapshot=Snapshot(sequence, body)))
+        return Recovered(compacted(engine, body, make_engine), sequence, 0)  # what follows goes by the snapshot's rows
     return Recovered(engine, sequence, len(lines))
 
 
@@ -75,25 +84,52 @@ def compacted(engine: Engine, body: str, make_engine: MakeEngine) -> Engine:
     return fresh
 
 
-def _kinds(cluster: ClusterSpec) -> list[tuple[str, str, int]]:
-    return [(node.name, node.gpu_type, node.gpus) for node in cluster.nodes]
+def node_changes(nodes: NodeTable, cluster: ClusterSpec, now_s: float) -> list[Event]:
+    """What has happened to the nodes of a table if those of a cluster are there now; a drain stays in force."""
+    known = {spec.name: spec for _, spec in nodes.present()}
+    here = {node.name for node in cluster.nodes}
+    events: list[Event] = [NodeRemoved(now_s, name) for name in known if name not in here]
+    for node in cluster.nodes:
+        if node.name not in known:
+            events.append(NodeAdded(now_s, node))
+            continue
+        before = known[node.name]
+        now = replace(node, schedulable=node.schedulable and before.schedulable)
+        if now != before:
+            events.append(NodeChanged(now_s, now))
+    return events
 
 
-def _move_in(engine: Engine, cluster: ClusterSpec, make_engine: MakeEngine, layouts: Layouts) -> Engine:
-    """The jobs of an engine on other nodes than before: whoever held GPUs waits again, with what it has saved."""
+def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> bool:
+    """Brings an engine to the nodes that are there now, with all jobs whose devices still are; whether any changed."""
+    state = engine.state
+    before = {spec.name: spec for _, spec in state.nodes.present()}
+    events = node_changes(state.nodes, cluster, state.now_s)
+    for event in events:
+        HANDLERS[type(event)](state, event)
+    for (number, device), slices in layouts.items():
+        spec = cluster.nodes[number]
+        row, known = state.nodes.row_of[spec.name], before.get(spec.name)
+        is_new = known is None or device not in known.kept_devices(spec).values()
+        if is_new and state.capacity.idle[row] >> device & 1:
+            state.capacity.repartition(row, device, slices)
+    return bool(events)
+
+
+def _renumbered(engine: Engine, cluster: ClusterSpec, make_engine: MakeEngine) -> Engine:
+    """The same engine with its nodes in the order of the cluster, and without those that were removed."""
     document = snapshot(engine.state)
-    document |= {"nodes": [plain(node) for node in cluster.nodes], "down": [], "lost": [], "placed": []}
-    document["layouts"] = [[*where, slices] for where, slices in layouts.items()]
-    for entry in document["jobs"]:
-        _send_back(entry)
-    moved = make_engine(cluster)
-    restore(moved.state, document, keep_order=False)
-    return moved
-
-
-def _send_back(entry: dict[str, Any]) -> None:
-    course = entry["course"]
-    if course["status"] in (Status.STARTING, Status.RUNNING, Status.SUSPENDING):
-        course |= {"status": int(Status.PENDING), "steps_done": course["saved_steps"], "rate": 0.0, "held_gpus": 0.0}
-    if entry["hold"] is None:
-        entry["key"] = 0.0
+    rows = {engine.state.nodes.row_of[node.name]: number for number, node in enumerate(cluster.nodes)}
+    document["nodes"] = [document["nodes"][row] for row in rows]
+    document["removed"] = []
+    document["down"] = [rows[row] for row in document["down"]]
+    for name in ("lost", "claims", "layouts"):
+        document[name] = [[rows[entry[0]], *entry[1:]] for entry in document[name]]
+    for name in ("placed", "leaving"):
+        for _, placement in document[name]:
+            placement["grants"] = [(rows[node], *more) for node, *more in placement["grants"] if node in rows]
+            tasks = placement.get("tasks", ())
+            placement["tasks"] = [(role, rows[node], number) for role, node, number in tasks if node in rows]
+    ordered = make_engine(cluster_of(document))
+    restore(ordered.state, document)
+    return ordered

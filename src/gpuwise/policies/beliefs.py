@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from gpuwise.core import rates
 from gpuwise.core.commands import Placement
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.draft import Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.placing.one_type import of_one_type
 
 LAST_FEW = 10
@@ -29,15 +30,11 @@ def speeds(
     NaN where nothing is known: the model failed, or gave no number or one below 0. A speed of 0 is known. ``surely``
     asks for the lower ends of intervals, where the model has them.
     """
-    ask = getattr(view.rates, "slowest", view.rates.rates) if surely else view.rates.rates
-    try:
-        rates = [float(rate) for rate in ask(jobs, placements, residents)]
-    except Exception:  # whatever a predictor dies of must not keep other jobs waiting
-        return [math.nan] * len(jobs)
+    told = rates.believed(view.rates, jobs, placements, residents)
     durations, steps = view.jobs.duration_s, view.jobs.steps
     return [
-        rate * durations.item(job) / steps.item(job) if 0 <= rate < math.inf else math.nan
-        for job, rate in zip(jobs, rates, strict=True)
+        rate * durations.item(job) / steps.item(job)
+        for job, rate in zip(jobs, told.lows if surely else told, strict=True)
     ]
 
 
@@ -48,11 +45,11 @@ def start_where_it_runs(draft: Draft, job: int) -> bool:
     if found is None:
         draft.closed.add(shape.id)
         return False
-    if speed(view, job, found) != 0:
+    if rates.progresses(speed(view, job, found)):
         return draft.start(job, found)
     for code in draft.capacity.types_for(shape):
         found = view.placer(draft.capacity, of_one_type(shape, view.nodes.types, code), shape.gpus)
-        if found is not None and speed(view, job, found) != 0:
+        if found is not None and rates.progresses(speed(view, job, found)):
             return draft.start(job, found)
     return False
 
@@ -62,8 +59,7 @@ def time_left_s(view: ClusterView, job: int, at_speed: float) -> float:
 
     A job that should have ended and goes on is taken to need as long again.
     """
-    left_s = view.work_left_s(job) or view.jobs.duration_s.item(job)
-    return left_s / at_speed if at_speed > 0 else math.inf
+    return rates.time_left_s(view.work_left_s(job) or view.jobs.duration_s.item(job), at_speed)
 
 
 def time_between_jobs_s(view: ClusterView) -> float:

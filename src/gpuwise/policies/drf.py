@@ -12,6 +12,7 @@ from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
+from gpuwise.core.tasks import total_host
 from gpuwise.core.view import ClusterView
 
 
@@ -58,7 +59,7 @@ def _lines(view: ClusterView) -> dict[int, Iterator[int]]:
 
 
 def _demand(shape: Shape) -> Array:
-    return np.array([shape.gpus * shape.milli / 1000, shape.cpus, shape.memory_bytes])
+    return np.array([shape.gpus * shape.milli / 1000, *total_host(shape)])
 
 
 def _totals(view: ClusterView) -> Array:

@@ -9,10 +9,11 @@ import numpy as np
 
 from gpuwise.core.capacity import Capacity, OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision, Explain, Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Status
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class Reservation:
         view, draft = self._draft.view, self._draft
         shape = view.shape(self._head)
         holders = {**view.placed, **{job: draft.placement(job) for job in draft.started()}}
-        ends = sorted((_left_s(view, job, held), job, held) for job, held in holders.items() if held is not None)
+        left = ((_left_s(view, job, held), job, held) for job, held in holders.items() if held is not None)
+        ends = sorted(each for each in left if each[0] < math.inf)  # who makes no progress does not leave
         for remaining_s, job, held in ends:
             self._then.give(held, view.shape(job))
             found = draft.find_in(self._then, self._head)
@@ -95,7 +97,7 @@ class Reservation:
         if found is None:
             draft.closed.add(draft.view.shape(job).id)
             return False
-        ends_s = draft.view.now_s + draft.view.believed_s(job, found)
+        ends_s = draft.view.now_s + draft.view.time_left_s(job, found)
         if ends_s <= self.at_s or self._stays_clear(self._then, job, found):
             return draft.start(job, found)
         self._held_back.add(job)
@@ -118,7 +120,7 @@ class Reservation:
 
 def _left_s(view: ClusterView, job: int, held: Placement) -> float:
     """Believed time until a job leaves: at its rate if it runs, else as on the placement it starts on."""
-    return view.remaining_s(job) if view.status(job) is Status.RUNNING else view.believed_s(job, held)
+    return view.time_left_s(job, None if view.status(job) is Status.RUNNING else held)
 
 
 def _behind(draft: Draft, head: int) -> Explain:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.commands import NOTHING, Decision, Placement, Reason, Repartition, Why
+from gpuwise.core.commands import NOTHING, Decision, Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
 from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.protocols import Placer
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.placing.placement import Hosts
 from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece
@@ -149,7 +150,7 @@ class _Turn:
         for resident in option.jobs:
             self.draft.suspend(resident)
         if option.cut is not None:
-            self.draft.repartition(Repartition(*option.where, option.cut.slices))
+            self.draft.cut(*option.where, option.cut.slices)
             taken = None if job is None else option.placement.grants[0].slice_start
             others = {piece.start for piece in option.cut.slices} - {taken}
             self.gpus.held |= {(option.where, start) for start in others if option.jobs}
@@ -186,6 +187,8 @@ class _Turn:
         """Why a job waits."""
         view = self.view
         reason = self.draft.explain(job)
+        if reason.code is Why.NO_SUCH_NODE:
+            return reason
         if reason.code is not Why.NEVER_FITS and self.gpus.stands_still(job):
             return Reason(Why.NO_SPEED)
         if self.head is not None and job != self.head:

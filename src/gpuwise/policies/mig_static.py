@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Repartition, Why
+from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
@@ -64,7 +64,7 @@ class StaticMig:
         draft = view.draft()
         gpus = Gpus(draft)
         for where, layout in self._to_cut(draft.capacity):
-            draft.repartition(Repartition(*where, slices_of(gpus.kind(where[0]), layout)))
+            draft.cut(*where, slices_of(gpus.kind(where[0]), layout))
         left = [job for job in draft.waiting() if not _place(gpus, job)]
         if self.promote and not left:
             promote(gpus)
@@ -113,6 +113,8 @@ def _explain(gpus: Gpus) -> Explain:
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
+        if reason.code is Why.NO_SUCH_NODE:
+            return reason
         if reason.code is not Why.NEVER_FITS and gpus.stands_still(job):
             return Reason(Why.NO_SPEED)
         numbers = room_numbers(draft.view, job, reason)

@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 
 MARGIN = 1e-3
 """A job ranks below another if by more than this: rounding must not let two jobs drive each other out by turns."""
@@ -122,6 +123,7 @@ class Victims:
         """The victims on the first node where, taking from the worst up, enough GPUs come free."""
         capacity = self._draft.capacity
         types, type_of, idle, gone = capacity.types_for(shape), capacity.nodes.type_of, capacity.idle, self._gone
+        allowed, up = capacity.allowed(shape), capacity.up
         room: dict[int, int] = {}
         on: dict[int, list[int]] = {}
         for victim_rank, job, grants in self._line:
@@ -134,7 +136,7 @@ class Victims:
                 count = (idle[node].bit_count() if count is None else count) + devices.bit_count()
                 room[node] = count
                 on.setdefault(node, []).append(job)
-                if count >= shape.gpus and type_of[node] in types:
+                if count >= shape.gpus and type_of[node] in types and up[node] and allowed >> node & 1:
                     return on[node]
         return []
 
@@ -144,7 +146,8 @@ class Victims:
 
     def _sharing_is_plain(self) -> bool:
         """Whether every device is held whole, so that a job that leaves makes all of its devices idle."""
-        return not self._draft.capacity.open_sharing.any() and not self._draft.capacity.layouts
+        capacity = self._draft.capacity
+        return not capacity.open_sharing.any() and not capacity.layouts and not capacity.claims
 
 
 def repack(draft: Draft, ranking: Ranking) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.commands import NOTHING, Decision, Reason, Repartition, Why
+from gpuwise.core.commands import NOTHING, Decision, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.packing.offers import Offer, Offers, Terms
 from gpuwise.policies.slices.cuts import Where
@@ -70,7 +72,8 @@ class _Turn:
 
     def place(self, job: int, line: list[int]) -> bool:
         """Places a job or lets it wait; False for a gang that does not fit: nobody passes it."""
-        if self.view.shape(job).gpus != 1:
+        shape = self.view.shape(job)
+        if shape.gpus != 1 or shape.roles:
             return start_uncut(self.gpus, job)
         best = min(self._offers.to(job, line), key=lambda offer: offer.cost, default=None)
         waits = self._wait(job, line, math.inf if best is None else best.cost)
@@ -82,19 +85,25 @@ class _Turn:
 
     def _keep_one_for(self, job: int) -> None:
         """Lets a GPU empty for a job that finds nothing, so that others do not pass it for ever: the first to do so."""
-        types, type_of = self.view.capacity.types_for(self.view.shape(job)), self.view.nodes.type_of
+        suits = self._suits(self.view.shape(job))
         empty_s: dict[Where, float] = {}
         for other, held in self.view.placed.items():
             left_s = time_left_s(self.view, other, speed(self.view, other, held))
             for where in held.devices():
                 empty_s[where] = max(empty_s.get(where, 0.0), left_s)
-        usable = [where for where in empty_s if type_of[where[0]] in types]
+        usable = [where for where in empty_s if suits(where[0])]
         if usable:
             self.gpus.keep(min(usable, key=lambda where: (empty_s[where], where)))
 
+    def _suits(self, shape: Shape) -> Callable[[int], bool]:
+        """Tells which nodes a job may have GPUs on once they are free."""
+        capacity, type_of = self.view.capacity, self.view.nodes.type_of
+        types, allowed = capacity.types_for(shape), capacity.allowed(shape)
+        return lambda node: type_of[node] in types and capacity.up[node] and bool(allowed >> node & 1)
+
     def _take(self, job: int, offer: Offer) -> None:
         if offer.cut is not None:
-            self.draft.repartition(Repartition(*offer.where, offer.cut.slices))
+            self.draft.cut(*offer.where, offer.cut.slices)
         elif offer.placement.sharing is not Sharing.MIG:
             self.gpus.make_whole(offer.where)
         self.draft.start(job, offer.placement)
@@ -111,9 +120,9 @@ class _Turn:
     def _wait(self, job: int, line: list[int], cost: float) -> bool:
         """Lets a job wait for the next GPU that comes free and is not waited for yet, if that is cheaper."""
         shape = self.view.shape(job)
-        types, type_of = self.view.capacity.types_for(shape), self.view.nodes.type_of
+        suits = self._suits(shape)
         for at, (free_s, node) in enumerate(self._ends_s):
-            if shape.alone and type_of[node] in types and free_s < math.inf:
+            if shape.alone and suits(node) and free_s < math.inf:
                 time_s = time_left_s(self.view, job, speed(self.view, job, alone((node, 0))))
                 alone_cost = self._offers.cost(node, 1.0, time_s, len(line)) + self._policy.time_worth * free_s
                 if not alone_cost < cost:
@@ -126,12 +135,14 @@ class _Turn:
     def explain(self, job: int) -> Reason:
         """Why a job waits."""
         view, reason = self.view, self.draft.explain(job)
+        if reason.code is Why.NO_SUCH_NODE:
+            return reason
         if reason.code is not Why.NEVER_FITS and self.gpus.stands_still(job):
             return Reason(Why.NO_SPEED)
         if job in self.patient:
             return Reason(Why.BETTER_LATER, {**room_numbers(view, job, reason), "free_s": self.patient[job]})
         if self.head is not None and job != self.head:
             return Reason(Why.BEHIND, {"ahead": view.job_id(self.head), "gpus": view.shape(self.head).gpus})
-        if view.shape(job).gpus != 1:
+        if view.shape(job).gpus != 1 or view.shape(job).roles:
             return reason
         return why_unplaced(view, job, reason)

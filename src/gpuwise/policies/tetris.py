@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.draft import Draft
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.jobs import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.view import ClusterView, Draft
-from gpuwise.policies.placing.placement import worst_fit
+from gpuwise.core.tasks import total_host
+from gpuwise.core.view import ClusterView
+from gpuwise.policies.placing.placement import as_mask, worst_fit
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Tetris:
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Among jobs that ask for the same, the shortest first."""
-        return view.remaining_s(job)
+        return view.time_left_s(job)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Starts the best-scored job that fits, and again, until none does."""
@@ -54,7 +56,7 @@ class Tetris:
         """The shape whose first job scores highest."""
         view = draft.view
         shapes = list(first)
-        remaining = np.array([view.remaining_s(first[shape]) for shape in shapes])
+        remaining = np.array([view.time_left_s(first[shape]) for shape in shapes])
         short = 1.0 - remaining / max(remaining.max(), 1e-9)
         fits = np.array([_alignment(draft, view.shape(first[shape])) for shape in shapes])
         return shapes[int(np.argmax(fits + self.shortness * short))]
@@ -67,9 +69,12 @@ def _alignment(draft: Draft, shape: Shape) -> float:
     gpus = np.maximum(nodes.gpus[:count], 1)
     idle = np.fromiter((mask.bit_count() for mask in capacity.idle), dtype="f8", count=count)
     usable = np.isin(nodes.gpu_type[:count], capacity.types_for(shape)) & np.asarray(capacity.up)
+    if shape.require or shape.avoid:
+        usable &= as_mask(capacity.allowed(shape), count)
     score = np.minimum(shape.gpus, gpus) * shape.milli / 1000 / gpus * (idle / gpus)
-    score += _part(shape.cpus, capacity.free_cpus, nodes.cpus[:count])
-    score += _part(shape.memory_bytes, capacity.free_memory, nodes.memory_bytes[:count])
+    cpus, memory_bytes = total_host(shape)
+    score += _part(cpus, capacity.free_cpus, nodes.cpus[:count])
+    score += _part(memory_bytes, capacity.free_memory, nodes.memory_bytes[:count])
     return float(np.max(score[usable], initial=-1.0))
 
 

@@ -1,159 +1,52 @@
-"""Rates that a policy believes, with what the interference predictor says of jobs that share a GPU."""
+"""Rates that a policy believes: as declared, with what predictors say of scaling and of jobs that share a GPU."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
-
-from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import NodeTable
-from gpuwise.core.spec import Sharing
-from gpuwise.core.state import DeclaredRates
-from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.predict.base import COVERAGE, Floats, Predictor
+from gpuwise.core.rates import ComposedRates, LinearScaling, Scaling
+from gpuwise.predict.base import COVERAGE, Predictor
 from gpuwise.predict.contention import TIME_SLICE
+from gpuwise.predict.rate_scaling import PredictedScaling
+from gpuwise.predict.rate_sharing import PredictedSharing
 from gpuwise.predict.registry import load
 
-_TAKE_TURNS = frozenset((Sharing.TIME_SLICE, Sharing.SHARED))
 
+class InterferenceRates(ComposedRates):
+    """Rates as declared, slowed by neighbours as an interference predictor says; see `PredictedSharing`.
 
-class Kind(NamedTuple):
-    """What the predictor is told of a job; jobs of one kind are asked about once."""
-
-    model: str
-    batch_size: int
-    step_time_s: float
-    """0 where it is not known."""
-    gpu_util_frac: float
-
-
-class InterferenceRates:
-    """Rates as declared, slowed by neighbours as an interference predictor says; its answers are kept.
-
-    Jobs that share a GPU (``TIME_SLICE``, ``SHARED``) are taken to take turns, and the predictor is asked about pairs:
-    only they were measured. With the odds 1/s − 1 against each neighbour, for a speed s beside that one only, a job
-    beside several runs at 1/(1 + Σ odds) of its speed alone, as in `Interference`. That is a rule and not measured, so
-    `slowest` lets each neighbour slow the job by its whole factor: 1/Π(1 + odds), at the lower ends of s.
-
-    Where the predictor fails, or a utilization is not known, `rates` are those of `DeclaredRates` and `slowest` are 0:
-    nobody can tell.
+    ``lows`` are the lower ends, and 0 where a predictor fails or a job's utilization is not known: nobody can tell.
+    ``shared_by`` says how jobs share a GPU at the same time in this world: ``time_slice`` for plain process sharing,
+    or ``mps``. Scaling is linear unless another is given.
     """
 
     def __init__(
-        self, jobs: JobTable, nodes: NodeTable, predictor: Predictor | None = None, coverage: float = COVERAGE
+        self,
+        jobs: JobTable,
+        nodes: NodeTable,
+        predictor: Predictor | None = None,
+        coverage: float = COVERAGE,
+        *,
+        shared_by: str = TIME_SLICE,
+        scaling: Scaling | None = None,
+        switch_s: float = 0.0,
     ) -> None:
-        self._jobs = jobs
-        self._nodes = nodes
-        self._alone = DeclaredRates(jobs, nodes)
-        self._pairs: dict[str, PairOdds] = {}
-        self._kinds: dict[int, tuple[tuple[float, float, float], Kind | None]] = {}
-        self._predictor = predictor or load("interference").predictor
-        self._coverage = coverage
-
-    def rates(
-        self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
-    ) -> list[float]:
-        """Steps per second of each job on its placement beside its residents."""
-        return [self._rate(*each, slowest=False) for each in zip(jobs, placements, residents, strict=True)]
-
-    def slowest(
-        self, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
-    ) -> list[float]:
-        """The lower ends of these rates; 0 where they are not known."""
-        return [self._rate(*each, slowest=True) for each in zip(jobs, placements, residents, strict=True)]
-
-    def _rate(self, job: int, placement: Placement, others: Sequence[int], slowest: bool) -> float:
-        if not others or placement.sharing not in _TAKE_TURNS:
-            return self._alone.rates((job,), (placement,), ((),))[0]
-        whole = placement._replace(sharing=Sharing.EXCLUSIVE, milli=WHOLE_GPU_MILLI)
-        alone = self._alone.rates((job,), (whole,), ((),))[0]
-        kinds = [kind for kind in map(self._kind, (job, *others)) if kind is not None]
-        longer = math.nan
-        if len(kinds) == 1 + len(others):
-            pairs = self._on(placement)
-            longer = (pairs.most if slowest else pairs.expected)(kinds[0], kinds[1:])
-        if longer != longer:
-            return 0.0 if slowest else self._alone.rates((job,), (placement,), (others,))[0]
-        return alone / longer
-
-    def _on(self, placement: Placement) -> PairOdds:
-        nodes = self._nodes
-        gpu = nodes.types[nodes.type_of[placement.grants[0].node]]
-        if gpu not in self._pairs:
-            self._pairs[gpu] = PairOdds(gpu, self._predictor, self._coverage)
-        return self._pairs[gpu]
-
-    def _kind(self, job: int) -> Kind | None:
-        """What is told of a job; None if its utilization is not known."""
-        jobs = self._jobs
-        told = (jobs.gpu_util_frac.item(job), jobs.duration_s.item(job), jobs.steps.item(job))
-        known = self._kinds.get(job)
-        if known is None or known[0] != told:
-            known = self._kinds[job] = (told, self._new_kind(job, *told))
-        return known[1]
-
-    def _new_kind(self, job: int, util: float, duration_s: float, steps: float) -> Kind | None:
-        if not 0 <= util <= 1:
-            return None
-        step_time_s = 0.0 if steps == duration_s else float(f"{duration_s / steps:.1e}")  # a step a second: not known
-        return Kind(
-            self._jobs.models[self._jobs.model.item(job)], self._jobs.batch_size.item(job), step_time_s, round(util, 2)
-        )
+        chosen = predictor or load("interference").predictor
+        sharing = PredictedSharing(jobs, nodes, chosen, coverage, shared_by, switch_s)
+        super().__init__(jobs, nodes, scaling or LinearScaling(jobs), sharing)
 
 
-class PairOdds:
-    """What each kind of job loses to each other kind on one type of GPU, asked for when a kind is first met."""
+class PredictedRates(InterferenceRates):
+    """Rates by all shipped predictors that know how jobs run: interference, and scaling over GPUs and nodes."""
 
-    def __init__(self, gpu: str, predictor: Predictor, coverage: float) -> None:
-        self._gpu = gpu
-        self._predictor = predictor
-        self._coverage = coverage
-        self._number: dict[Kind, int] = {}
-        self._expected: Floats = np.full((64, 64), np.nan)
-        self._most: Floats = np.full((64, 64), np.nan)
-
-    def expected(self, job: Kind, others: Sequence[Kind]) -> float:
-        """How much longer a job takes beside others, as expected; NaN if that is not known."""
-        pairs = [(self._met(job), self._met(other)) for other in others]
-        return 1.0 + sum(self._expected.item(pair) for pair in pairs)
-
-    def most(self, job: Kind, others: Sequence[Kind]) -> float:
-        """How much longer a job takes at most."""
-        pairs = [(self._met(job), self._met(other)) for other in others]
-        return math.prod(1.0 + self._most.item(pair) for pair in pairs)
-
-    def _met(self, kind: Kind) -> int:
-        known = self._number.get(kind)
-        if known is None:
-            known = self._number[kind] = len(self._number)
-            if known == len(self._expected):
-                self._expected, self._most = (np.pad(each, (0, known), constant_values=np.nan)
-                                              for each in (self._expected, self._most))  # fmt: skip
-            self._ask(kind)
-        return known
-
-    def _ask(self, kind: Kind) -> None:
-        """Asks how a kind runs beside every kind met so far, itself too, and they beside it."""
-        others = list(self._number)
-        pairs = [each for other in others for each in (kind, other)]
-        columns = {
-            "group": np.repeat(np.arange(len(others)), 2),
-            "gpu": [self._gpu] * len(pairs),
-            "mode": [TIME_SLICE] * len(pairs),
-            "model": [each.model for each in pairs],
-            "batch_size": [each.batch_size for each in pairs],
-            "step_time_s": [each.step_time_s or np.nan for each in pairs],
-            "gpu_util_frac": [each.gpu_util_frac for each in pairs],
-        }
-        try:
-            told = self._predictor.estimate(columns, self._coverage)
-        except Exception:  # a predictor that fails must not stop a cluster: the odds stay unknown
-            return
-        at, count = self._number[kind], len(others)
-        for table, speed in ((self._expected, told.value), (self._most, told.low)):
-            odds = 1.0 / np.where((speed > 0) & (speed <= 1), speed, np.nan) - 1.0
-            table[at, :count], table[:count, at] = odds[0::2], odds[1::2]
+    def __init__(
+        self,
+        jobs: JobTable,
+        nodes: NodeTable,
+        coverage: float = COVERAGE,
+        *,
+        shared_by: str = TIME_SLICE,
+        switch_s: float = 0.0,
+    ) -> None:
+        scaling = PredictedScaling(jobs, nodes, load("scaling").predictor, coverage)
+        super().__init__(jobs, nodes, None, coverage, shared_by=shared_by, scaling=scaling, switch_s=switch_s)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuwise.sdk.files import WatchedFile, write_json
-from gpuwise.sdk.requests import Request
+from gpuwise.sdk.requests import PAUSE, Request
 
 
 class Agreement:
@@ -47,6 +47,11 @@ class Agreement:
         """The step at which to leave; None: run on."""
         at_step = self._agreed.content().get("at_step")
         return at_step if isinstance(at_step, int) else None
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether the ranks only stand still at that step, however long."""
+        return self._agreed.content().get("want") == PAUSE
 
     @property
     def concluded(self) -> bool:

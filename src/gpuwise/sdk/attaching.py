@@ -13,6 +13,7 @@ from gpuwise.sdk.checkpoints import Checkpoints
 from gpuwise.sdk.environment import read_environment
 from gpuwise.sdk.job import Job
 from gpuwise.sdk.messages import Messages
+from gpuwise.sdk.pausing import Pauses
 from gpuwise.sdk.progress import Progress
 from gpuwise.sdk.requests import Requests
 from gpuwise.sdk.saver import Saver
@@ -51,7 +52,8 @@ def attach(
         agreement = Agreement(environment.attempt_dir or folder)
         if environment.rank == 0:
             saver = Saver(checkpoints, save, messages, progress)
-            boundary = Leader(requests, saver, agreement, environment.world_size)
+            pauses = Pauses(environment.attempt_dir, requests, messages, progress)
+            boundary = Leader(requests, saver, agreement, pauses, environment.world_size)
         else:
             boundary = Follower(agreement)
         resumed_at = _resume(checkpoints, load)

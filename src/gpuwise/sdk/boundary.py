@@ -7,7 +7,8 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from gpuwise.sdk.agreement import Agreement
-from gpuwise.sdk.requests import CHECKPOINT, LEAVE, Request, Requests
+from gpuwise.sdk.pausing import Pauses
+from gpuwise.sdk.requests import CHECKPOINT, LEAVE, PAUSE, Request, Requests
 from gpuwise.sdk.saver import Every, Saver
 
 MARGIN_STEPS = 2
@@ -42,14 +43,16 @@ class Boundary(Protocol):
 
 
 class Leader:
-    """Rank 0: alone looks at what is asked for, alone saves, and says when all leave."""
+    """Rank 0: alone looks at what is asked for, alone saves, and says when all leave or stand still."""
 
-    def __init__(self, requests: Requests, saver: Saver, agreement: Agreement, world_size: int) -> None:
+    def __init__(self, requests: Requests, saver: Saver, agreement: Agreement, pauses: Pauses, world_size: int) -> None:
         self._requests = requests
         self._saver = saver
         self._agreement = agreement
+        self._pauses = pauses
         self._margin = 0 if world_size == 1 else MARGIN_STEPS
         self._leaving: Request | None = None
+        """The request to leave, or to stand still, that is agreed on."""
         self._leave_at = 0
         agreement.clear()
 
@@ -64,8 +67,11 @@ class Leader:
             self._answer(request, step)
         elif self._leaving is None:
             self._saver.save_if_due(step, now_s)
-        if self._leaving is not None and step >= self._leave_at:
-            self._leave(self._leaving, step)
+        while self._leaving is not None and step >= self._leave_at:
+            if self._leaving.want == PAUSE:
+                self._pause(self._leaving, step)
+            else:
+                self._leave(self._leaving, step)
 
     def end(self, step: int) -> None:
         """Saves the end. Whoever was to leave has arrived instead."""
@@ -73,20 +79,30 @@ class Leader:
         self._saver.save_at_end(step)
 
     def _answer(self, request: Request, step: int) -> None:
-        if request.want == LEAVE:
-            self._agree(request, step)
+        if request.want in (LEAVE, PAUSE):
+            self._agree(request, step + self._margin)
         elif request.seq is not None:  # the controller wants something else now
             self._stay()
         if request.want == CHECKPOINT:
             self._saver.save(step, request.seq)
 
-    def _agree(self, request: Request, step: int) -> None:
-        self._leaving, self._leave_at = request, step + self._margin
+    def _agree(self, request: Request, at_step: int) -> None:
+        self._leaving, self._leave_at = request, at_step
+        if self._margin == 0 and request.want == PAUSE:
+            return  # there is nobody to agree with, and files cost time at each turn
         try:
-            self._agreement.propose(request, self._leave_at)
+            self._agreement.propose(request, at_step)
         except OSError as error:
-            self._saver.failed(step, request.seq, error)
+            self._saver.failed(at_step, request.seq, error)
             self._stay()
+
+    def _pause(self, request: Request, step: int) -> None:
+        """Stands still; whoever has to leave then does so here, since no rank is beyond this step."""
+        newer = self._pauses.stand_still(request)
+        if newer.want in (LEAVE, PAUSE):
+            self._agree(newer, step)
+        else:
+            self._answer(newer, step)
 
     def _stay(self) -> None:
         self._leaving = None
@@ -100,7 +116,8 @@ class Leader:
                 self._saver.failed(step, request.seq, error)
             else:
                 raise Leave(step)
-        self._stay()
+        if self._leaving is None or self._leaving.want == LEAVE:  # not if it shall stand still instead
+            self._stay()
 
     def _is_still_to_leave(self, step: int) -> bool:
         """Whether the controller has not found, while the job was saved, that it may stay."""
@@ -132,7 +149,7 @@ class Follower:
         while (at_step := self._agreement.at_step) is not None and step >= at_step:
             if self._agreement.concluded:
                 raise Leave(step)
-            if monotonic() - now_s > PATIENCE_S:
+            if monotonic() - now_s > PATIENCE_S and not self._agreement.is_pause:
                 logger.error("gpuwise: rank 0 has not saved step %d after %d s, going on", step, PATIENCE_S)
                 return
             sleep(POLL_S)

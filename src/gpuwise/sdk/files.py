@@ -40,8 +40,16 @@ class WatchedFile:
         return self._content
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Puts a JSON file in place in one go: readers see the old one or the new one, also after a crash."""
+def write_json(path: Path, content: Mapping[str, Any], *, lasting: bool = True) -> None:
+    """Puts a JSON file in place in one go: readers see the old one or the new one.
+
+    So it is after a power failure too if it is to be ``lasting``, which takes the time to write it to disk.
+    """
+    if not lasting:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(content), encoding="utf-8")
+        temporary.replace(path)
+        return
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content), encoding="utf-8")
 

@@ -102,7 +102,7 @@ class Job:
                 self._signals.restore()
 
     def _begin(self, total: int | None, every: Every) -> None:
-        about = {"can_suspend": self.can_suspend, "steps": total}
+        about = {"can_suspend": self.can_suspend, "can_pause": self.can_suspend, "steps": total}
         if self._environment.attempt_dir is not None and self.rank == 0:
             with suppress(OSError):
                 write_json(self._environment.attempt_dir / "sdk.json", about)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from gpuwise.sdk.files import WatchedFile
 
-RUN, CHECKPOINT, LEAVE = "run", "checkpoint", "leave"
+RUN, CHECKPOINT, LEAVE, PAUSE = "run", "checkpoint", "leave", "pause"
 
 
 class Request(NamedTuple):
-    """Save and go on, save and leave, or simply run on."""
+    """Save and go on, save and leave, stand still, or simply run on."""
 
     want: str
     seq: int | None = None
@@ -36,12 +36,16 @@ class Requests:
         if self._asked is not None:
             asked, self._asked = self._asked, None
             return asked
+        return self.of_controller()
+
+    def of_controller(self) -> Request | None:
+        """What the controller asks for now; None if that is nothing new."""
         return None if self._control is None else self._numbered(self._control.content())
 
     def _numbered(self, content: dict[str, object]) -> Request | None:
         """A request with a number not seen before; anything that is no request is passed over."""
         seq, want = content.get("seq"), content.get("want")
-        if seq == self._seq or type(seq) is not int or want not in (RUN, CHECKPOINT, LEAVE):
+        if seq == self._seq or type(seq) is not int or want not in (RUN, CHECKPOINT, LEAVE, PAUSE):
             return None
         self._seq = seq
         return Request(str(want), seq)

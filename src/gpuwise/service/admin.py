@@ -43,6 +43,15 @@ class Admin:
 
         await self._noted(caller, "forget queue", name, forget())
 
+    async def drain(self, caller: Caller, node: str, *, drained: bool = True) -> None:
+        """Lets no more jobs on a node, until it is undrained; those that run there stay."""
+
+        async def change() -> None:
+            if not await answer(self._controller.set_schedulable(node, not drained)):
+                raise NotFoundError(f"there is no node {node!r}; see gpuwise nodes")
+
+        await self._noted(caller, "drain node" if drained else "undrain node", node, change())
+
     def tokens(self) -> list[TokenRecord]:
         """All tokens, oldest first, revoked ones too."""
         return self._access.tokens()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,45 @@ def _nodes(entry: Any, first: int) -> list[NodeSpec]:
     for name in ("gpu_type", "gpus"):
         if name not in values:
             raise GpuwiseError(f"a [[node]] has no {name}; each needs gpu_type and gpus")
+    if count > 1 and (stated := [name for name in ("uid", "device_ids") if name in values]):
+        raise GpuwiseError(f"count is {count}, and {stated[0]} is stated; it can be that of one node only")
     base = NodeSpec(name=prefix, **values)
-    one = _known(replace(base, gpus=1))
+    one = _known(NodeSpec(name=prefix, gpu_type=base.gpu_type, gpus=1))
     names = [prefix] if count == 1 and "name" in entry else [f"{prefix}{first + i}" for i in range(count)]
     return [replace(_fill(base, one), name=name) for name in names]
+
+
+def _labels(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise GpuwiseError(f'{name} is {value!r}; write for example {name} = {{ zone = "a", rack = "r1" }}')
+    return tuple(value.items())
+
+
+def _device_ids(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise GpuwiseError(f"{name} is {value!r}; it must be a list of UUIDs, one for each GPU")
+    return tuple(value)
+
+
+def _links(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    groups: list[Any] = value if isinstance(value, list) else [None]
+    if not all(isinstance(group, list) and all(type(each) is int for each in group) for group in groups):
+        raise GpuwiseError(f"{name} is {value!r}; write groups of GPUs joined by NVLink, such as [[0, 1], [2, 3]]")
+    return tuple(tuple(group) for group in groups)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise GpuwiseError(f"{name} is {value!r}; it must be true or false")
+    return value
+
+
+_STATED: Mapping[str, Callable[[str, Any], Any]] = {
+    "labels": _labels,
+    "device_ids": _device_ids,
+    "links": _links,
+    "schedulable": _flag,
+}
 
 
 def _value(name: str, value: Any) -> Any:
@@ -117,8 +152,10 @@ def _value(name: str, value: Any) -> Any:
             return parse_bytes(value)
         except GpuwiseError as error:
             raise GpuwiseError(f"{name}: {error}") from None
+    if name in _STATED:
+        return _STATED[name](name, value)
     kinds: type | tuple[type, ...] = (int, float)
-    if name in ("gpu_type", "name"):
+    if name in ("gpu_type", "name", "uid"):
         kinds = str
     elif name in ("gpus", "count"):
         kinds = int

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from gpuwise.core.commands import Command, Placement, Resume, Start
-from gpuwise.core.events import Event, JobFinished, JobSubmitted, WokeUp
+from gpuwise.core.assignments import Assignment, Desired, Intent
+from gpuwise.core.commands import Placement
+from gpuwise.core.events import Event, JobSubmitted, WokeUp
+from gpuwise.core.needs import Forecast
+from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.request import JobRequest
-from gpuwise.core.state import ClusterState
 from gpuwise.engine.engine import Engine
 from gpuwise.live.books import describe
 from gpuwise.live.clock import Clock
@@ -40,9 +42,8 @@ class Estimate:
 class DryRun:
     """What would become of a job if it were submitted now."""
 
-    duration_s: float
-    duration_source: str
-    """declared, history, predicted or default."""
+    duration: Forecast
+    """Its run time."""
     placement: str
     """Where it would start; empty if that was not reached."""
     estimate: Estimate
@@ -105,16 +106,16 @@ class Estimates:
     def dry_run(self, request: JobRequest, user: str) -> DryRun:
         """What would become of a job; nothing is submitted."""
 
-        def question(desk: Desk) -> tuple[float, str, int]:
+        def question(desk: Desk) -> tuple[Forecast, int]:
             desk.check(request, user)
-            return (*desk.forecast(request, user), len(desk.engine.state.waiting))
+            return desk.forecast(request, user), len(desk.engine.state.waiting)
 
-        duration_s, source, ahead = self._controller.ask(question).result(PATIENCE_S)
+        duration, ahead = self._controller.ask(question).result(PATIENCE_S)
         with self._lock:
             engine = from_json(self._state(), self._make_engine)
         now_s = max(self._clock.now_s(), engine.state.now_s)
         deadline_s = math.inf if request.deadline_s is None else self._clock.seconds(request.deadline_s)
-        spec = request.spec(HYPOTHETICAL, submit_s=now_s, duration_s=duration_s, deadline_s=deadline_s)
+        spec = request.spec(HYPOTHETICAL, submit_s=now_s, duration_s=duration, deadline_s=deadline_s)
         job = engine.state.jobs.declare([spec])[0]
         reasons: list[str] = []
 
@@ -125,7 +126,7 @@ class Estimates:
         course = look_ahead(engine, now_s, [JobSubmitted(now_s, job)], until=HYPOTHETICAL, then=submitted)
         placement = course.placements.get(HYPOTHETICAL)
         where = "" if placement is None else describe(placement, engine.state)
-        return DryRun(duration_s, source, where, self._estimate(course, HYPOTHETICAL), reasons[0], ahead)
+        return DryRun(duration, where, self._estimate(course, HYPOTHETICAL), reasons[0], ahead)
 
 
 def _document(desk: Desk) -> str:
@@ -149,29 +150,30 @@ def look_ahead(
     now_s = state.now_s = max(now_s, state.now_s)
     executor = VirtualExecutor.going_on(state, state.beliefs)
     gives_up = monotonic() + budget_s
-    events: list[Event] | None = first or [WokeUp(now_s)]
-    while events is not None and monotonic() < gives_up:
-        commands = engine.step(now_s, events)
-        _note(course, state, now_s, commands, events)
+    happened: Sequence[Event | AttemptObserved] = first or [WokeUp(now_s)]
+    while monotonic() < gives_up:
+        desired = engine.step(now_s, happened)
+        _note(course, now_s, desired, happened)
         if then is not None:
             then()
             then = None
         if until in course.finishes:
             break
-        executor.apply(now_s, commands)
-        batch = executor.wait(engine.wake_at)
-        now_s, events = batch if batch is not None else (now_s, None)
+        executor.follow(desired)
+        seen = executor.observe(engine.wake_at)
+        if seen is None:
+            break
+        now_s, happened = seen
     return course
 
 
 def _note(
-    course: _Course, state: ClusterState, now_s: float, commands: Sequence[Command], events: Sequence[Event]
+    course: _Course, now_s: float, desired: Sequence[Desired], happened: Sequence[Event | AttemptObserved]
 ) -> None:
-    ids = state.jobs.ids
-    for event in events:
-        if isinstance(event, JobFinished):
-            course.finishes[ids[event.job]] = event.at_s
-    for command in commands:
-        if isinstance(command, (Start, Resume)):
-            course.starts.setdefault(ids[command.job], now_s)
-            course.placements.setdefault(ids[command.job], command.placement)
+    for each in happened:
+        if isinstance(each, AttemptObserved) and each.phase is Phase.SUCCEEDED:
+            course.finishes[each.job] = each.at_s
+    for wanted in desired:
+        if isinstance(wanted, Assignment) and wanted.intent is Intent.RUN and wanted.placement is not None:
+            course.starts.setdefault(wanted.job, now_s)
+            course.placements.setdefault(wanted.job, wanted.placement)

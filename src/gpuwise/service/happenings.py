@@ -9,7 +9,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.units import format_bytes, format_duration
 from gpuwise.engine.journal import placement_of
 
-NOISE = frozenset(("WokeUp", "JobProgressed"))
+NOISE = frozenset(("WokeUp", "JobProgressed", "JobNoted"))
 """Kinds that say nothing to people."""
 
 Body = Mapping[str, Any]
@@ -28,7 +28,9 @@ def _where(body: Body, names: Names) -> str:
     return ", ".join(f"{_node(node, names)}:{device}" for node, device in placement.devices()) or "no device"
 
 
-def _node(node: int, names: Names) -> str:
+def _node(node: int | str, names: Names) -> str:
+    if isinstance(node, str):
+        return node
     return names[node] if 0 <= node < len(names) else f"node {node}"
 
 
@@ -51,23 +53,42 @@ def _revised(body: Body, names: Names) -> str:
     return "is now believed to need " + " and ".join(parts or ["something else"])
 
 
+def _changed(body: Body) -> str:
+    node = body["node"]
+    takes = "" if node.get("schedulable", True) else ", drained"
+    return f"node {node['name']} is now {node['gpus']} × {node['gpu_type']}{takes}"
+
+
+def _claimed(body: Body) -> str:
+    uses = [f"{format_bytes(memory)} of device {device}" for device, memory, _ in body["devices"] if memory]
+    uses += [f"device {device}" for device, memory, _ in body["devices"] if not memory]
+    uses += [f"{body['cpus']:g} CPUs"] if body["cpus"] else []
+    uses += [f"{format_bytes(body['memory_bytes'])} of memory"] if body["memory_bytes"] else []
+    return f"others use {', '.join(uses) or 'nothing'} on node {body['node']}"
+
+
 _WORDS: Mapping[str, Callable[[Body, Names], str]] = {
     "JobSubmitted": lambda body, names: "was submitted",
     "JobStarted": lambda body, names: "runs",
     "JobSuspended": lambda body, names: "has left its GPUs and waits to go on",
     "JobFinished": lambda body, names: "has succeeded",
     "JobFailed": _failed,
+    "StartRefused": lambda body, names: f"its start was refused: {body['cause']}; it is tried again later",
+    "BackOffEnded": lambda body, names: "is in line again",
     "JobCancelled": lambda body, names: "was cancelled",
     "JobHeld": lambda body, names: f"is held back ({body['cause']})",
     "JobReleased": lambda body, names: "is in line",
     "JobRevised": _revised,
-    "NodeAdded": lambda body, names: f"node {body['node']['name']} has come",
+    "NodeAdded": lambda body, names: f"node {body['node']['name']} joined",
+    "NodeChanged": lambda body, names: _changed(body),
+    "NodeRemoved": lambda body, names: f"node {_node(body['node'], names)} was removed",
     "NodeLost": lambda body, names: f"node {_node(body['node'], names)} is lost",
     "NodeRestored": lambda body, names: f"node {_node(body['node'], names)} is back",
     "DeviceLost": lambda body, names: f"{_device(body, names)} is lost",
     "DeviceRestored": lambda body, names: f"{_device(body, names)} is back",
+    "DevicesClaimed": lambda body, names: _claimed(body),
     "Start": lambda body, names: f"starts on {_where(body, names)}",
-    "Resume": lambda body, names: f"goes on on {_where(body, names)}",
+    "Resume": lambda body, names: f"resumed on {_where(body, names)}",
     "Suspend": lambda body, names: "is asked to leave its GPUs",
     "Stop": lambda body, names: "is being ended",
     "Resize": lambda body, names: f"is resized to {_where(body, names)}",

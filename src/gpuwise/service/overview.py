@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gpuwise.core.capacity import Claim
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.records import JobRecord
@@ -53,24 +54,32 @@ class DeviceState:
     index: int
     up: bool
     memory_bytes: float
+    id: str = ""
+    claimed: bool = False
+    """Whether others than gpuwise compute there."""
+    claimed_memory_bytes: float = 0.0
     sharing: str = "exclusive"
     jobs: list[Stay] = field(default_factory=list)
 
     @property
     def free_frac(self) -> float:
         """What part of it is free."""
-        return max(0.0, round(1.0 - sum(stay.frac for stay in self.jobs), 6)) if self.up else 0.0
+        return max(0.0, round(1.0 - sum(stay.frac for stay in self.jobs), 6)) if self.up and not self.claimed else 0.0
 
 
 @dataclass(slots=True)
 class NodeState:
     """A node as it is now."""
 
+    row: int
     spec: NodeSpec
     up: bool
     free_cpus: float
     free_memory_bytes: float
     devices: list[DeviceState]
+    claimed_cpus: float = 0.0
+    claimed_memory_bytes: float = 0.0
+    """What others than running jobs use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +185,32 @@ class Overview:
 
 
 def _nodes(state: ClusterState) -> list[NodeState]:
+    found = {row: _node(state, row, spec) for row, spec in state.nodes.present()}
+    for job, placement in state.placed.items():
+        _put(found, state.jobs.ids[job], placement)
+    return list(found.values())
+
+
+def _node(state: ClusterState, row: int, spec: NodeSpec) -> NodeState:
     capacity = state.capacity
-    found = []
-    for number, spec in enumerate(state.nodes.specs):
-        lost = capacity.lost.get(number, 0)
-        devices = [
-            DeviceState(index, capacity.up[number] and not lost >> index & 1, spec.gpu_memory_bytes)
-            for index in range(spec.gpus)
-        ]
-        cpus, memory = float(capacity.free_cpus[number]), float(capacity.free_memory[number])
-        found.append(NodeState(spec, capacity.up[number], cpus, memory, devices))
-    for row, placement in state.placed.items():
-        _put(found, state.jobs.ids[row], placement)
-    return found
+    up, claim = row not in capacity.down, capacity.claims.get(row, Claim())
+    used = {device: (memory, exclusive) for device, memory, exclusive in claim.devices}
+    devices = [
+        DeviceState(
+            index,
+            up and not capacity.lost.get(row, 0) >> index & 1,
+            spec.gpu_memory_bytes,
+            id=spec.device_id(index),
+            claimed=used.get(index, (0.0, False))[1],
+            claimed_memory_bytes=used.get(index, (0.0, False))[0],
+        )
+        for index in range(spec.gpus)
+    ]
+    cpus, memory = float(capacity.free_cpus[row]), float(capacity.free_memory[row])
+    return NodeState(row, spec, up, cpus, memory, devices, claim.cpus, claim.memory_bytes)
 
 
-def _put(nodes: list[NodeState], uid: str, placement: Placement) -> None:
+def _put(nodes: dict[int, NodeState], uid: str, placement: Placement) -> None:
     for node, index in placement.devices():
         device = nodes[node].devices[index]
         device.jobs.append(Stay(uid, placement.milli / WHOLE_GPU_MILLI))

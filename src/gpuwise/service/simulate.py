@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +17,27 @@ import polars as pl
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.jobs import JobTable
+from gpuwise.core.kinds import Number, Text
 from gpuwise.core.nodes import node_table
+from gpuwise.core.property import PropertyError
 from gpuwise.core.protocols import MakeRates, Placer, Policy, holds
-from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing, only_held_as
-from gpuwise.core.state import DeclaredRates
+from gpuwise.core.rates import DeclaredRates
+from gpuwise.core.schema import Entry, entries
+from gpuwise.core.spec import ClusterSpec, JobSpec, only_held_as
 from gpuwise.core.tables import Array
+from gpuwise.core.tasks import describe_roles
 from gpuwise.core.units import format_bytes
 from gpuwise.devices import gpu_type, mig_profiles
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
+from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.clusters import load_cluster
 from gpuwise.sim.faults import NodeFault
 from gpuwise.sim.memory import Memory
 from gpuwise.sim.result import SimulationResult
-from gpuwise.sim.traces import Trace, read_trace, trace_from_frame
+from gpuwise.sim.traces import TRACE_SCHEMA, Trace, read_trace, trace_from_frame
 from gpuwise.sim.virtual import VirtualExecutor
 
 
@@ -102,7 +106,7 @@ def simulate(
     seen = None if world.gpu_util_frac is None else _by_row(world.gpu_util_frac, jobs)
     rates = DeclaredRates(jobs, nodes, durations_s, seen) if world.rates is None else world.rates(jobs, nodes)
     executor = VirtualExecutor(
-        jobs, rates, faults=faults, memory=memory, repartition_s=world.repartition_s, utilization=seen
+        jobs, nodes, rates, faults=faults, memory=memory, repartition_s=world.repartition_s, utilization=seen
     )
     with _no_collection():
         drive(engine, executor)
@@ -120,10 +124,10 @@ def _by_row(of: Mapping[str, float], jobs: JobTable) -> list[float]:
 def _placer(given: str | Placer | None, policy: Policy, jobs: JobTable, seed: int) -> tuple[Placer, str]:
     """The placement that was asked for, else the policy's own, else the default; and what to call it."""
     if given is None and hasattr(policy, "placer"):
-        return policy.placer, f"{policy.name}'s own"
+        return with_roles(policy.placer), f"{policy.name}'s own"
     if given is None or isinstance(given, str):
         return make_placer(given or DEFAULT_PLACER, jobs, seed), given or DEFAULT_PLACER
-    return given, getattr(given, "__name__", type(given).__name__)
+    return with_roles(given), getattr(given, "__name__", type(given).__name__)
 
 
 def _declare(columns: dict[str, Any], forecast_error: float, seed: int) -> JobTable:
@@ -146,39 +150,42 @@ def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
         trace = trace_from_frame(trace)
     elif not isinstance(trace, Trace):
         trace = read_trace(os.fspath(trace))
-    columns: dict[str, Any] = {name: trace.jobs[name].to_list() for name in trace.jobs.columns if name != "outcome"}
-    known: dict[str, tuple[str, ...]] = {}
-    for text in set(columns["gpu_types"]):
-        known[text] = tuple(sorted({gpu_type(name).name for name in text.split("|")})) if text else ()
-    columns["gpu_types"] = [known[text] for text in columns["gpu_types"]]
-    speeds = {text: _speeds(text) for text in set(columns["speeds"])}
-    columns["speeds"] = [speeds[text] for text in columns["speeds"]]
-    sharing = {text: _sharing(text) for text in set(columns["sharing"])}
-    columns["sharing"] = [sharing[text] for text in columns["sharing"]]
+    columns: dict[str, Any] = {}
+    for name, entry in TRACED.items():
+        cells = trace.jobs[name]
+        if isinstance(entry.kind, (Number, Text)):
+            columns[name] = cells.to_list()
+            continue
+        known = {text: _from_cell(entry, text) for text in cells.unique()}
+        if set(known.values()) != {entry.default}:  # what no job states need not be looked at job by job
+            columns[name] = [known[text] for text in cells]
     return columns, trace.name
 
 
-def _sharing(text: str) -> frozenset[Sharing]:
-    """Ways to hold a GPU as a trace writes them: ``exclusive|mig``."""
-    known = {mode.name.lower(): mode for mode in Sharing}
-    asked = text.lower().split("|") if text else list(known)
-    if unknown := [each for each in asked if each not in known]:
-        raise UnknownNameError("way to hold a GPU", unknown[0], known)
-    return frozenset(known[each] for each in asked)
+TRACED = {name: entry for name, entry in entries(JobSpec).items() if name in TRACE_SCHEMA}
 
 
-def _speeds(text: str) -> tuple[tuple[str, float], ...]:
-    """Speeds as a trace writes them: ``V100=1.5|A100/1g=0.3``."""
-    found = {}
-    for part in text.split("|") if text else ():
-        name, _, speed = part.partition("=")
-        try:
-            found[_canonical(name)] = float(speed)
-        except ValueError:
-            raise GpuwiseError(f"speeds are {text!r}; they are written like V100=1.5|A100/1g=0.3") from None
-        if not 0 <= found[_canonical(name)] < math.inf:
-            raise GpuwiseError(f"speeds are {text!r}; a speed is a number from 0")
-    return tuple(found.items())
+def _from_cell(entry: Entry, text: str) -> Any:
+    """The value that a cell of a trace stands for, with GPU types as the catalogue spells them."""
+    try:
+        value = entry.kind.from_cell(text)
+    except ValueError:
+        raise GpuwiseError(f"{entry.name} is {text!r}; it must be {entry.about.noun or entry.kind.noun}") from None
+    value = _CANONICAL[entry.name](value) if entry.name in _CANONICAL else value
+    if expected := entry.wrong(value):
+        raise PropertyError(entry.name, text, expected)
+    return value
+
+
+def _known_types(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({gpu_type(name).name for name in names}))
+
+
+def _known_speeds(speeds: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    return tuple({_canonical(name): speed for name, speed in speeds}.items())
+
+
+_CANONICAL: dict[str, Callable[[Any], Any]] = {"gpu_types": _known_types, "speeds": _known_speeds}
 
 
 def _canonical(name: str) -> str:
@@ -197,9 +204,7 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
     table = JobTable()
     ordered = sorted(specs, key=lambda spec: spec.submit_s)
     table.declare(ordered)
-    names = [name for name in JobSpec.__dataclass_fields__ if name != "sharing"]
-    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in names}
-    columns["sharing"] = [spec.sharing for spec in ordered]
+    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in entries(JobSpec)}
     columns["gpu_types"] = [tuple(gpu_type(name).name for name in spec.gpu_types) for spec in ordered]
     columns["speeds"] = [tuple((_canonical(name), speed) for name, speed in spec.speeds) for spec in ordered]
     return columns
@@ -220,6 +225,7 @@ def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec, placer: Placer
     asked += f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     asked += f" with {format_bytes(shape.gpu_memory_bytes)} each" if shape.gpu_memory_bytes else ""
     asked += f" and {shape.cpus:g} CPUs" if shape.cpus else ""
+    asked += f" as {describe_roles(shape.roles)}" if shape.roles else ""
     asked += only_held_as(shape.sharing)
     if placer(Capacity(node_table(cluster)), shape, shape.gpus) is not None:
         where, what = f" under policy {policy.name!r}", "use another policy"

@@ -28,8 +28,10 @@ from gpuwise.live.local.launch import LaunchSpec
 from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
+from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
-from gpuwise.predict.rates import InterferenceRates
+from gpuwise.predict.contention import MPS, TIME_SLICE
+from gpuwise.predict.rates import PredictedRates
 from gpuwise.service.access import Access, digest_of
 from gpuwise.service.estimates import Estimates
 from gpuwise.service.overview import About
@@ -41,8 +43,8 @@ from gpuwise.store.sql import open_store
 log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
 PATIENCE_S = 10.0
-BELIEFS = partial(InterferenceRates, coverage=0.5)
-"""What policies believe of jobs that share a GPU. At 90 % nothing may be beside a model that was never measured."""
+COVERAGE = 0.5
+"""Of the lower ends of rates. At 90 % nothing may be beside a model that was never measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,9 @@ class House:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.folder = StateFolder(settings.state)
-        make_engine = engine_maker(settings.policy, settings.placement, settings.seed, settings.round_s)
+        make_engine = engine_maker(
+            settings.policy, settings.placement, settings.seed, settings.round_s, mps=settings.mps
+        )
         with ExitStack() as parts:
             self.folder.open()
             parts.callback(self.folder.close)
@@ -117,7 +121,7 @@ class House:
             ClusterSpec(self.machine.nodes),
             make_engine,
             self.clock,
-            fallback=engine_maker(FALLBACK_POLICY, settings.placement, settings.seed, None),
+            fallback=engine_maker(FALLBACK_POLICY, settings.placement, settings.seed, None, mps=settings.mps),
             limits=Limits(settings.jobs_per_user),
             layouts=self.machine.layout(),
         )
@@ -165,15 +169,18 @@ class House:
         self._parts.close()
 
 
-def engine_maker(policy: str, placement: str | None, seed: int, round_s: float | None) -> MakeEngine:
-    """How engines are made: with this policy and placement, checked at once."""
+def engine_maker(
+    policy: str, placement: str | None, seed: int, round_s: float | None, *, mps: bool = False
+) -> MakeEngine:
+    """How engines are made: with this policy and placement, checked at once, and rates as predictors see them."""
     make_policy(policy)
+    beliefs = partial(PredictedRates, coverage=COVERAGE, shared_by=MPS if mps else TIME_SLICE)
 
     def make(cluster: ClusterSpec) -> Engine:
         chosen, jobs = make_policy(policy), JobTable()
         own = getattr(chosen, "placer", None) if placement is None else None
-        placer = own or make_placer(placement or DEFAULT_PLACER, jobs, seed)
-        return Engine(cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=BELIEFS)
+        placer = with_roles(own) if own is not None else make_placer(placement or DEFAULT_PLACER, jobs, seed)
+        return Engine(cluster, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=beliefs)
 
     make(ClusterSpec(()))
     return make

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Decision, Reason, Resume, Start
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.errors import GpuwiseError, ReadOnlyError
+from gpuwise.core.events import DevicesClaimed, Event, NodeAdded, NodeChanged, NodeRemoved
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import Placer, Policy, holds
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
-from gpuwise.core.state import DeclaredRates
+from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
 from gpuwise.core.view import ClusterView
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.policies.placing.placement import best_fit
+from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.unreliable import UnreliableExecutor
 from gpuwise.sim.virtual import VirtualExecutor
 
 
@@ -36,7 +40,7 @@ def check_policy(policy: str | Policy | Callable[[], Policy], seeds: int = 3) ->
 
     It has a name and says what wakes it; it never gives what is not free, and a gang starts whole; the same view and
     seed give the same decision, and the view is left as it was; every job left waiting has a reason; and every job of a
-    finite workload ends, nodes lost on the way or not.
+    finite workload ends, whatever happens to the nodes on the way.
     """
     make: Callable[[], Any]
     if isinstance(policy, str):
@@ -47,8 +51,8 @@ def check_policy(policy: str | Policy | Callable[[], Policy], seeds: int = 3) ->
         make = lambda: copy.deepcopy(policy)  # noqa: E731
     _check_attributes(make())
     for seed in range(seeds):
-        for cluster, jobs, faults in _workloads(seed):
-            _run(_Audited(make()), cluster, jobs, faults, seed)
+        for workload in _workloads(seed):
+            _run(_Audited(make()), workload, seed)
 
 
 def _check_attributes(policy: Any) -> None:
@@ -67,26 +71,32 @@ class _Audited:
         self._policy = policy
         self.name = policy.name
         self.wakes_on = policy.wakes_on
-        for name in ("rank", "placer", "holds"):
+        for name in ("rank", "placer", "holds", "columns"):
             if hasattr(policy, name):
                 setattr(self, name, getattr(policy, name))
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        before, twin = _fingerprint(view), copy.deepcopy(rng)
-        decision: Decision = self._policy.decide(view, rng)
-        again = self._policy.decide(view, twin)
-        if (decision.commands, decision.wake_at) != (again.commands, again.wake_at):
+        twin = copy.deepcopy(rng)
+        decision, again = self._ask(view, rng), self._ask(view, twin)
+        if (decision.commands, decision.wake_at, decision.notes) != (again.commands, again.wake_at, again.notes):
             raise NotConformingError(f"policy {self.name!r}: the same view and seed gave two different decisions")
         if decision.wake_at is not None and not decision.wake_at > view.now_s:
             raise NotConformingError(
                 f"policy {self.name!r} asks to be woken at {decision.wake_at}, which is not later than now"
             )
-        if _fingerprint(view) != before:
-            raise NotConformingError(f"policy {self.name!r} changed the state it was shown")
         started = {command.job for command in decision.commands if isinstance(command, (Start, Resume))}
         for job in view.waiting:
             if job not in started:
                 self._check_reason(decision, job)
+        return decision
+
+    def _ask(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        try:
+            decision: Decision = self._policy.decide(view, rng)
+        except (ReadOnlyError, ValueError) as error:  # an array refuses with numpy's own error
+            if isinstance(error, ValueError) and "read-only" not in str(error):
+                raise
+            raise NotConformingError(f"policy {self.name!r} tried to change the state it was shown: {error}") from error
         return decision
 
     def _check_reason(self, decision: Decision, job: int) -> None:
@@ -96,14 +106,28 @@ class _Audited:
         str(reason)
 
 
-def _run(policy: _Audited, cluster: ClusterSpec, jobs: list[JobSpec], faults: list[NodeFault], seed: int) -> None:
-    placer = getattr(policy, "placer", best_fit)
+class _Workload(NamedTuple):
+    cluster: ClusterSpec
+    jobs: list[JobSpec]
+    faults: Sequence[NodeFault] = ()
+    events: Sequence[Event] = ()
+    """What else happens to nodes."""
+    unreliable: bool = False
+    """Whether starts are refused and things are reported twice."""
+
+
+def _run(policy: _Audited, workload: _Workload, seed: int) -> None:
+    cluster, jobs, faults, events, unreliable = workload
+    placer = with_roles(getattr(policy, "placer", best_fit))
     engine = Engine(cluster, policy, placer=placer, seed=seed)
     engine.state.jobs.declare(_held(jobs, cluster, policy, placer))
-    executor = VirtualExecutor(engine.state.jobs, DeclaredRates(engine.state.jobs, engine.state.nodes), faults=faults)
+    executor = VirtualExecutor(
+        engine.state.jobs, engine.state.nodes, DeclaredRates(engine.state.jobs, engine.state.nodes), faults=faults
+    )
+    executor.expect(events)
     try:
-        drive(engine, executor)
-    except (InvalidDecisionError, StalledError) as error:
+        drive(engine, UnreliableExecutor(executor, engine.state.nodes) if unreliable else executor)
+    except (DraftError, InvalidDecisionError, StalledError) as error:
         raise NotConformingError(f"on {cluster.describe()} with {len(jobs)} jobs (seed {seed}): {error}") from error
 
 
@@ -114,32 +138,71 @@ def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: P
     return [job for row, job in enumerate(jobs) if holds(policy, empty, table.shape_of(row), placer)]
 
 
-def _fingerprint(view: ClusterView) -> tuple[Any, ...]:
-    capacity = view.capacity
-    return (
-        tuple(view.waiting), tuple(view.placed.items()), tuple(capacity.idle), capacity.free_cpus.tobytes(),
-        capacity.open_milli.tobytes(), tuple(capacity.layouts.items()),
-        *(column.tobytes() for column in view.jobs.columns().values()),
-    )  # fmt: skip
+def _workloads(seed: int) -> Iterator[_Workload]:
+    """Small clusters with more work than they hold: gangs, fractions, slices, CPUs, types, deadlines, a lost node.
 
-
-def _workloads(seed: int) -> Iterator[tuple[ClusterSpec, list[JobSpec], list[NodeFault]]]:
-    """Small clusters with more work than they hold: gangs, fractions, slices, CPUs, types, deadlines, a lost node."""
+    In the last, jobs are elastic or ask for labels, nodes are drained, join and are removed, others use some GPUs,
+    and starts are refused. Jobs of several roles are to be a workload of their own here.
+    """
     rng = np.random.default_rng(seed)
     plain = ClusterSpec.parse("3x4:V100")
-    yield plain, _jobs(rng, 30), []
-    yield plain, _jobs(rng, 20, costs=True), [NodeFault(300.0, 1, 400.0)]
+    yield _Workload(plain, _jobs(rng, 30))
+    yield _Workload(plain, _jobs(rng, 20, costs=True), [NodeFault(300.0, 1, 400.0)])
     mixed = ClusterSpec(
         tuple(
             NodeSpec(name=f"n{i}", gpu_type=gpu, gpus=4, cpus=16, memory_bytes=64 * GIB, gpu_memory_bytes=16 * GIB)
             for i, gpu in enumerate(("V100", "V100", "T4"))
         )
     )
-    yield mixed, _jobs(rng, 30, rich=True, costs=True), [NodeFault(500.0, 2, 300.0)]
+    yield _Workload(mixed, _jobs(rng, 30, rich=True, costs=True), [NodeFault(500.0, 2, 300.0)])
     with_mig = ClusterSpec(
         tuple(NodeSpec(name=f"n{i}", gpu_type="A100", gpus=2, cpus=16, gpu_memory_bytes=40 * GIB) for i in range(2))
     )
-    yield with_mig, [_sliced(rng, job) for job in _jobs(rng, 25, costs=True)], [NodeFault(400.0, 0, 300.0)]
+    sliced = [_sliced(rng, job) for job in _jobs(rng, 25, costs=True)]
+    yield _Workload(with_mig, sliced, [NodeFault(400.0, 0, 300.0)])
+    yield _restless(rng)
+
+
+def _restless(rng: np.random.Generator) -> _Workload:
+    """A cluster that changes while jobs run; what is taken away comes back, so that all of them can end."""
+    nodes = [
+        NodeSpec(
+            name=f"n{i}", gpu_type="V100", gpus=4, cpus=16, gpu_memory_bytes=16.0 * GIB, labels=(("zone", "ab"[i % 2]),)
+        )
+        for i in range(4)
+    ]
+    memory, exclusive = ((nodes[0].device_id(0), 10.0 * GIB, False),), ((nodes[1].device_id(2), 0.0, True),)
+    events: list[Event] = [
+        DevicesClaimed(50.0, "n0", memory, cpus=4.0),
+        DevicesClaimed(80.0, "n1", exclusive),
+        NodeChanged(150.0, replace(nodes[2], schedulable=False)),
+        NodeAdded(200.0, replace(nodes[0], name="n4", gpu_memory_bytes=32.0 * GIB)),
+        NodeChanged(600.0, nodes[2]),
+        DevicesClaimed(700.0, "n0"),
+        DevicesClaimed(700.0, "n1"),
+        NodeRemoved(800.0, "n4"),
+    ]
+    jobs = [_elastic(rng, _labelled(rng, job)) for job in _jobs(rng, 40)]
+    return _Workload(ClusterSpec(tuple(nodes)), jobs, events=events, unreliable=True)
+
+
+def _elastic(rng: np.random.Generator, job: JobSpec) -> JobSpec:
+    """The job, one in four of them with a range of GPUs."""
+    return replace(job, min_gpus=1, max_gpus=job.gpus + 2) if rng.random() < 0.25 else job
+
+
+def _labelled(rng: np.random.Generator, job: JobSpec) -> JobSpec:
+    """The job with memory, a zone that it must or had better be in, and within one zone."""
+    zone = (("zone", ("ab"[int(rng.integers(2))],)),)
+    return replace(
+        job,
+        gpus=min(job.gpus, 4),
+        gpu_memory_bytes=float(rng.integers(1, 14)) * GIB,
+        require=zone if rng.random() < 0.3 else (),
+        prefer=zone if rng.random() < 0.3 else (),
+        within="zone" if rng.random() < 0.3 else "",
+        gpu_util_frac=float(rng.uniform(0.1, 1.0)),
+    )
 
 
 def _sliced(rng: np.random.Generator, job: JobSpec) -> JobSpec:

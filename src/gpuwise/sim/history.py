@@ -8,9 +8,20 @@ from typing import Any
 import polars as pl
 
 from gpuwise.core.commands import Grant, Migrate, Placement, Rearrange, Resize, Resume, Start, Suspend
-from gpuwise.core.events import Event, JobCancelled, JobFailed, JobFinished, JobStarted, NodeLost
+from gpuwise.core.events import (
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    NodeAdded,
+    NodeChanged,
+    NodeLost,
+    NodeRemoved,
+)
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState, DeclaredRates
+from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.engine.journal import Journal
 
@@ -69,6 +80,7 @@ def _stays(journal: Journal) -> list[tuple[int, float, float, float, Placement]]
     found: list[tuple[int, float, float, float, Placement]] = []
     since: dict[int, tuple[float, Placement]] = {}
     working: dict[int, float] = {}
+    rows: dict[str | int, int] = {node.name: row for row, node in enumerate(journal.cluster.nodes)}
     now_s = 0.0
 
     def leave(job: int) -> None:
@@ -92,12 +104,37 @@ def _stays(journal: Journal) -> list[tuple[int, float, float, float, Placement]]
             for job, placement in record.moves:
                 leave(job)
                 since[job] = (now_s, placement)
-        elif isinstance(record, NodeLost):
-            for job in [job for job, (_, placement) in since.items() if record.node in placement.nodes]:
+        elif isinstance(record, NodeAdded):
+            rows.setdefault(record.node.name, len(rows))
+        elif isinstance(record, (NodeLost, NodeRemoved)):
+            row = rows.get(record.node, record.node)
+            for job in [job for job, (_, placement) in since.items() if row in placement.nodes]:
                 leave(job)
     for job in list(since):
         leave(job)
     return found
+
+
+def node_changes(journal: Journal) -> list[NodeAdded | NodeChanged | NodeRemoved]:
+    """The nodes that joined, changed and were removed."""
+    return [record for record in journal.records if isinstance(record, (NodeAdded, NodeChanged, NodeRemoved))]
+
+
+def offered(journal: Journal, from_s: float, to_s: float) -> tuple[float, float]:
+    """GPU time and price, in USD, of the nodes that were in the cluster between two times; lost ones count too."""
+    there = {node.name: node for node in journal.cluster.nodes}
+    gpu_s = usd = 0.0
+    since_s = from_s
+    for record in (*node_changes(journal), NodeRemoved(to_s, "")):  # of no node: where it ends
+        now_s = min(max(record.at_s, since_s), to_s)
+        gpu_s += sum(node.gpus for node in there.values()) * (now_s - since_s)
+        usd += sum(node.usd_per_hour for node in there.values()) * (now_s - since_s) / 3600
+        since_s = now_s
+        if isinstance(record, NodeRemoved):
+            there.pop(record.node, None)
+        elif isinstance(record, NodeAdded) or record.node.name in there:
+            there[record.node.name] = record.node
+    return gpu_s, usd
 
 
 def stays_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:

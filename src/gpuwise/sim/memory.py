@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.jobs import Shape
-from gpuwise.core.memory import corrected_bytes
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import Residents
@@ -34,22 +32,9 @@ class Memory:
                 return True
         return False
 
-    def never_fits(self, job: int, shape: Shape) -> bool:
-        """Whether no GPUs here hold a job, even alone."""
-        return self._bytes[job] > self._most(shape)
-
-    def estimate(self, job: int, shape: Shape) -> float:
-        """What is believed of a job's memory after it ran out with less."""
-        return corrected_bytes(shape.gpu_memory_bytes, self._bytes[job], self._most(shape))
-
-    def _most(self, shape: Shape) -> float:
-        """Memory of the largest GPUs that a job may have and of which there are enough for it."""
-        nodes, found = self._nodes, 0.0
-        for code, (name, memory_bytes) in enumerate(zip(nodes.types, nodes.type_memory_bytes, strict=True)):
-            gpus = sum(nodes.gpus.item(node) for node, kind in enumerate(nodes.type_of) if kind == code)
-            if gpus >= shape.gpus and (not shape.gpu_types or name in shape.gpu_types):
-                found = max(found, memory_bytes)
-        return found
+    def bytes(self, job: int) -> float:
+        """What a job takes of each of its GPUs."""
+        return self._bytes[job]
 
     def _slice_bytes(self, placement: Placement, layouts: Layouts) -> float:
         grant = placement.grants[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,7 +14,7 @@ from gpuwise.core.jobs import Status
 from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.metrics import Metrics, measure
-from gpuwise.sim.history import Use, stays_frame, timeline_frame, uses
+from gpuwise.sim.history import Use, node_changes, offered, stays_frame, timeline_frame, uses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,9 @@ class SimulationResult:
     def metrics(self) -> Metrics:
         """The figures a run is compared by."""
         used_gpu_s = math.fsum(gpus * (to_s - from_s) for from_s, to_s, gpus in self.uses)
-        return measure(self.engine.state, self.engine.decide_s, used_gpu_s)
+        journal = self.engine.journal
+        over_time = partial(offered, journal) if node_changes(journal) else None
+        return measure(self.engine.state, self.engine.decide_s, used_gpu_s, over_time)
 
     @cached_property
     def uses(self) -> list[Use]:

@@ -1,4 +1,4 @@
-"""The virtual executor: carries commands out on a clock that jumps from event to event."""
+"""The virtual executor: jobs advance by their true rates on a clock that jumps from event to event."""
 
 from __future__ import annotations
 
@@ -6,52 +6,37 @@ import math
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
+from typing import cast
 
-from gpuwise.core.commands import (
-    Command,
-    Migrate,
-    MigSlice,
-    Placement,
-    Provision,
-    Rearrange,
-    Repartition,
-    Resize,
-    Resume,
-    Start,
-    Stop,
-    Suspend,
-)
-from gpuwise.core.events import (
-    PROFILE_S,
-    Event,
-    JobFailed,
-    JobFinished,
-    JobRevised,
-    JobStarted,
-    JobSubmitted,
-    JobSuspended,
-    NodeAdded,
-    NodeLost,
-    NodeRestored,
-    WokeUp,
-)
+from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
+from gpuwise.core.commands import MigSlice, Placement
+from gpuwise.core.events import PROFILE_S, Event, JobRevised, JobSubmitted, NodeAdded, NodeLost, NodeRestored, WokeUp
 from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.protocols import ClusterFacts, RateModel
+from gpuwise.core.nodes import NodeTable
+from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
+from gpuwise.core.protocols import RateModel
+from gpuwise.core.rates import alone_rates, steps_made
 from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState, Residents
 from gpuwise.sim.faults import NodeFault, apart
 from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
+RUN, RUNNING, SUCCEEDED = Intent.RUN, Phase.RUNNING, Phase.SUCCEEDED
 TICK_DIGITS = 6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
 
 
+Entry = tuple[float, int, Event | AttemptObserved, int, int]
+"""(time, sequence, what is seen then, job or -1, epoch); an entry of an older epoch is stale and is dropped."""
+
+
 class VirtualExecutor:
-    """Jobs advance by their true rates; nothing runs."""
+    """Jobs advance by their true rates; nothing runs. It keeps what is truly its own: rates, progress, memory."""
 
     def __init__(
         self,
         jobs: JobTable,
+        nodes: NodeTable,
         truth: RateModel,
         *,
         faults: Iterable[NodeFault] = (),
@@ -61,7 +46,9 @@ class VirtualExecutor:
         utilization: Sequence[float] | None = None,
     ) -> None:
         self._jobs = jobs
+        self._nodes = nodes
         self._truth = truth
+        self._alone = alone_rates(truth)
         self._provision_s = provision_s
         self._memory = memory
         self._repartition_s = repartition_s
@@ -77,49 +64,61 @@ class VirtualExecutor:
         self._rate = [0.0] * len(jobs)
         self._since = [0.0] * len(jobs)
         self._epoch = [0] * len(jobs)
+        self._attempt = [0] * len(jobs)
+        self._kept: set[int] = set()
+        """Jobs that have something to resume from."""
+        self._now_s = 0.0
         self._placed: dict[int, Placement] = {}
         self._residents = Residents()
-        self._down: set[int] = set()
         self._saving: dict[tuple[int, int], float] = {}
         """Devices on which a suspended job is still saving its state, or that are being cut, and until when."""
         self._savers: dict[int, tuple[tuple[int, ...], float]] = {}
         """Jobs that are saving: on which nodes, and what an earlier save has kept."""
-        self._heap: list[tuple[float, int, Event, int, int]] = []
-        """(time, sequence, event, job or -1, epoch); an entry of an older epoch is stale and is dropped when met."""
+        self._heap: list[Entry] = []
         self._sequence = count()
-        self._now: list[Event] = []
+        self._now: list[Event | AttemptObserved] = []
         self.lost_steps = 0.0
         for fault in apart(faults):
-            self._push(fault.at_s, NodeLost(fault.at_s, fault.node, ()))
+            name = nodes.names[fault.node]
+            self._push(fault.at_s, NodeLost(fault.at_s, name))
             if math.isfinite(fault.down_s):
                 back_s = fault.at_s + fault.down_s
-                self._push(back_s, NodeRestored(back_s, fault.node))
+                self._push(back_s, NodeRestored(back_s, name))
 
     @classmethod
     def going_on(cls, state: ClusterState, truth: RateModel) -> VirtualExecutor:
         """One that takes over from where a state is: nobody new comes, whoever runs runs on."""
         jobs = state.jobs
-        executor = cls(jobs, truth)
+        executor = cls(jobs, state.nodes, truth)
         executor._arrived = len(jobs)
+        executor._now_s = state.now_s
+        executor._attempt = jobs.placements[: len(jobs)].tolist()
         for job in range(len(jobs)):
             done, status = jobs.steps_done.item(job), state.status(job)
             if status is Status.RUNNING:
-                done += jobs.rate.item(job) * (state.now_s - jobs.since_s.item(job))
+                done = steps_made(jobs, job, state.now_s)
             executor._left[job] = max(0.0, jobs.steps.item(job) - done)
             executor._saved[job] = jobs.saved_steps.item(job)
             if job in state.placed:
                 executor._take_over(state.now_s, job, state.placed[job], starting=status is Status.STARTING)
             elif status is Status.SUSPENDING:
-                executor._now.append(JobSuspended(state.now_s, job, done))
+                executor._now.append(executor._seen(state.now_s, job, Phase.SUSPENDED, done))
+            if status in (Status.SUSPENDING, Status.SUSPENDED) or executor._saved[job] > 0:
+                executor._kept.add(job)
         return executor
+
+    def expect(self, events: Iterable[Event]) -> None:
+        """Lets events that have nothing to do with jobs happen at their times, such as drains and claims."""
+        for event in events:
+            self._push(event.at_s, event)
 
     # -- what the engine sees ------------------------------------------------------------------------------------
 
-    def wait(self, until_s: float | None) -> tuple[float, list[Event]] | None:
-        """The next events; ends and returns come before arrivals of the same moment."""
+    def observe(self, until_s: float | None) -> Observations | None:
+        """What happens next; ends and returns come before arrivals of the same moment."""
         if self._now:
-            events, self._now = self._now, []
-            return events[0].at_s, events
+            happened, self._now = self._now, []
+            return self._now_s, happened
         heap, epoch = self._heap, self._epoch
         while heap and (top := heap[0])[3] >= 0 and top[4] != epoch[top[3]]:
             heappop(heap)
@@ -128,53 +127,83 @@ class VirtualExecutor:
         if submit_s < next_s:
             next_s = submit_s
         if until_s is not None and until_s < next_s:
+            self._now_s = until_s
             return until_s, [WokeUp(until_s)]
         if next_s == math.inf:
             return None
-        events = self._due(next_s) if heap else []
+        self._now_s = next_s
+        happened = self._due(next_s) if heap else []
         while submit_s == next_s:
-            events.append(JobSubmitted(next_s, self._arrived))
+            happened.append(JobSubmitted(next_s, self._arrived))
             self._arrived += 1
             submit_s = self._submit_s[self._arrived]
         if until_s == next_s:
-            events.append(WokeUp(next_s))
-        return next_s, events
+            happened.append(WokeUp(next_s))
+        return next_s, happened
 
-    def apply(self, now_s: float, commands: Sequence[Command]) -> None:
-        """Begins to carry out commands; a job that takes over devices waits until those it drives out have saved."""
-        for command in commands:
-            if isinstance(command, (Start, Resume)):
-                job = command.job
-                if job >= len(self._left):
-                    self._grow()
-                saved = self._saved[job] > 0 or isinstance(command, Resume)
-                self._begin(now_s, job, command.placement, self._jobs.resume_s.item(job) if saved else 0.0)
-            elif isinstance(command, Suspend):
-                self._suspend(now_s, command.job)
-            elif isinstance(command, Stop):
-                self._stop(now_s, command.job)
-            elif isinstance(command, (Migrate, Resize)):
-                table = self._jobs.migrate_s if isinstance(command, Migrate) else self._jobs.resize_s
-                self._leave(now_s, command.job)
-                self._begin(now_s, command.job, command.placement, table.item(command.job))
-            elif isinstance(command, Rearrange):
-                for job, _ in command.moves:
-                    self._leave(now_s, job)
-                for job, placement in command.moves:
-                    self._begin(now_s, job, placement, self._jobs.migrate_s.item(job))
-            elif isinstance(command, Repartition):
-                where = (command.node, command.device)
-                self._layouts[where] = command.slices
-                if self._repartition_s:  # a GPU is cut when those who leave it have saved
-                    empty_s = max(now_s, self._saving.get(where, now_s))
-                    self._saving[where] = round(empty_s + self._repartition_s, TICK_DIGITS)
-            elif isinstance(command, Provision):
-                at_s = now_s + self._provision_s
-                self._push(at_s, NodeAdded(at_s, command.node))
+    def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+        """Takes note of what is wanted; a job that takes over devices waits until those it preempts have saved."""
+        now_s, row_of, placed = self._now_s, self._jobs.row_of, self._placed
+        moves: list[tuple[int, Assignment]] = []
+        for each in desired:
+            if type(each) is not Assignment:
+                self._move(now_s, moves)
+                self._change(now_s, each)
+                continue
+            job = row_of[each.job]
+            if each.intent is RUN and job in placed:
+                moves.append((job, each))
+                continue
+            if moves:
+                self._move(now_s, moves)
+            if each.intent is RUN:
+                cost_s = self._resume_s(job) if self._kept and job in self._kept else 0.0
+                self._begin(now_s, job, each, cost_s)
+            elif each.intent is Intent.SUSPEND:
+                self._suspend(now_s, job)
+            elif each.attempt == self._attempt[job]:
+                self._stop(now_s, job)
+        if moves:
+            self._move(now_s, moves)
 
-    def facts(self) -> ClusterFacts:
+    def _resume_s(self, job: int) -> float:
+        """What loading what a job has kept costs; one that was suspended before its first step keeps nothing."""
+        if not self._saved[job]:
+            self._kept.discard(job)
+        cost_s: float = self._jobs.resume_s.item(job)
+        return cost_s
+
+    def _move(self, now_s: float, moves: list[tuple[int, Assignment]]) -> None:
+        """Moves jobs together, since they may take each other's places: all leave, then all begin."""
+        had = {job: self._placed[job].gpus for job, _ in moves}
+        for job, _ in moves:
+            self._leave(now_s, job)
+        for job, wanted in moves:
+            assert wanted.placement is not None
+            costs_s = self._jobs.migrate_s if wanted.placement.gpus == had[job] else self._jobs.resize_s
+            self._begin(now_s, job, wanted, costs_s.item(job))
+        moves.clear()
+
+    def _change(self, now_s: float, wanted: Desired) -> None:
+        """Cuts a device, or brings a node."""
+        if isinstance(wanted, NodeRequest) and wanted.wanted:
+            at_s = now_s + self._provision_s
+            self._push(at_s, NodeAdded(at_s, wanted.node))
+        if not isinstance(wanted, DeviceCut):
+            return
+        where = wanted.at
+        self._layouts[where] = wanted.slices
+        if self._repartition_s:  # a GPU is cut when those who leave it have saved
+            empty_s = max(now_s, self._saving.get(where, now_s))
+            self._saving[where] = round(empty_s + self._repartition_s, TICK_DIGITS)
+
+    def placed(self) -> dict[int, Placement]:
         """What runs where."""
-        return ClusterFacts(dict(self._placed), frozenset(self._down))
+        return dict(self._placed)
+
+    def _seen(self, at_s: float, job: int, phase: Phase, step: float | None = None) -> AttemptObserved:
+        steps = None if step is None else self._jobs.steps.item(job)
+        return AttemptObserved(at_s, self._jobs.ids[job], self._attempt[job], phase, step, steps)
 
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
@@ -185,20 +214,24 @@ class VirtualExecutor:
         for column in (self._saved, self._rate, self._since):
             column += [0.0] * (count - known)
         self._epoch += [0] * (count - known)
+        self._attempt += [0] * (count - known)
 
     def _take_over(self, now_s: float, job: int, placement: Placement, starting: bool) -> None:
         self._placed[job] = placement
         self._since[job] = now_s
         if starting:
-            self._now.append(JobStarted(now_s, job))
+            self._now.append(self._seen(now_s, job, Phase.RUNNING))
         if placement.sharing is not Sharing.EXCLUSIVE:
             self._residents.add(job, placement)
             self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
         else:
-            self._rate[job] = self._truth.rates((job,), (placement,), ((),))[0]
+            self._rate[job] = self._alone(job, placement)
             self._push_finish(job, now_s, self._rate[job])
 
-    def _begin(self, now_s: float, job: int, placement: Placement, cost_s: float) -> None:
+    def _begin(self, now_s: float, job: int, wanted: Assignment, cost_s: float) -> None:
+        if job >= len(self._left):
+            self._grow()
+        self._attempt[job], placement = wanted.attempt, cast(Placement, wanted.placement)
         begin_s = now_s
         if self._saving:
             self._saving = {device: until_s for device, until_s in self._saving.items() if until_s > now_s}
@@ -208,13 +241,13 @@ class VirtualExecutor:
         self._placed[job] = placement
         self._since[job] = begin_s
         if begin_s > now_s:
-            self._push(begin_s, JobStarted(begin_s, job), job)
+            self._push(begin_s, self._seen(begin_s, job, Phase.RUNNING), job)
         else:
-            self._now.append(JobStarted(now_s, job))
+            self._now.append(AttemptObserved(now_s, self._jobs.ids[job], self._attempt[job], RUNNING))
         if self._memory is not None and self._memory.overflows(job, placement, self._residents, self._layouts):
             self._doomed[job] = round(begin_s + OUT_OF_MEMORY_S, TICK_DIGITS)
         if placement.sharing is Sharing.EXCLUSIVE:
-            rate = self._rate[job] = self._truth.rates((job,), (placement,), ((),))[0]
+            rate = self._rate[job] = self._alone(job, placement)
             self._push_finish(job, begin_s, rate)
         else:
             self._residents.add(job, placement)
@@ -228,13 +261,17 @@ class VirtualExecutor:
             self._push_out_of_memory(job)
         elif rate > 0:
             finish_s = round(begin_s + self._left[job] / rate, TICK_DIGITS)
-            heappush(self._heap, (finish_s, next(self._sequence), JobFinished(finish_s, job), job, self._epoch[job]))
+            ended = AttemptObserved(finish_s, self._jobs.ids[job], self._attempt[job], SUCCEEDED)
+            heappush(self._heap, (finish_s, next(self._sequence), ended, job, self._epoch[job]))
 
     def _push_out_of_memory(self, job: int) -> None:
-        """A job will run out of memory; it comes again with a better estimate, unless no GPU is large enough."""
+        """A job will run out of memory."""
         assert self._memory is not None
-        at_s, again = self._doomed[job], not self._memory.never_fits(job, self._jobs.shape_of(job))
-        self._push(at_s, JobFailed(at_s, job, self._saved[job], "out of memory", will_retry=again), job)
+        peak = self._memory.bytes(job) * self._placed[job].gpus
+        seen = self._seen(self._doomed[job], job, Phase.FAILED, self._saved[job])
+        details = Details(cause=Cause.OUT_OF_MEMORY, text="out of memory", peak_memory_bytes=peak)
+        seen = seen._replace(details=details)
+        self._push(seen.at_s, seen, job)
 
     def _settle(self, now_s: float, job: int) -> None:
         """Takes off what was done since the job was last looked at."""
@@ -252,7 +289,7 @@ class VirtualExecutor:
             self._settle(now_s, job)
             self._rate[job] = rate
             if starts_s > now_s:
-                self._push(starts_s, JobStarted(starts_s, job), job)
+                self._push(starts_s, self._seen(starts_s, job, Phase.RUNNING), job)
             self._push_finish(job, max(now_s, starts_s), rate)
 
     def _leave(self, now_s: float, job: int) -> None:
@@ -277,78 +314,73 @@ class VirtualExecutor:
         if cost_s:
             self._savers[job] = (nodes, self._saved[job])
         self._saved[job] = done = self._jobs.steps.item(job) - self._left[job]
-        event = JobSuspended(saved_s, job, done)
+        self._kept.add(job)
+        seen = self._seen(saved_s, job, Phase.SUSPENDED, done)
         if cost_s:
-            self._push(saved_s, event, job)
+            self._push(saved_s, seen, job)
         else:
-            self._now.append(event)
+            self._now.append(seen)
 
     def _stop(self, now_s: float, job: int) -> None:
-        """A job is taken back: whatever else was to be heard of it is not."""
+        """An attempt is not wanted any more: nothing else is to be seen of it, and what it did not save is lost."""
+        if job in self._savers:
+            self._cut_short(job)
         if job in self._placed:
-            self._leave(now_s, job)
+            self._lose_work(now_s, job)
         self._epoch[job] += 1
         self._savers.pop(job, None)
-        self._now = [event for event in self._now if getattr(event, "job", -1) != job]
+        uid = self._jobs.ids[job]
+        self._now = [each for each in self._now if getattr(each, "job", None) not in (job, uid)]
 
     # -- the heap ------------------------------------------------------------------------------------------------
 
-    def _push(self, at_s: float, event: Event, job: int = -1) -> None:
+    def _push(self, at_s: float, seen: Event | AttemptObserved, job: int = -1) -> None:
         epoch = self._epoch[job] if job >= 0 else 0
-        heappush(self._heap, (at_s, next(self._sequence), event, job, epoch))
+        heappush(self._heap, (at_s, next(self._sequence), seen, job, epoch))
 
-    def _due(self, now_s: float) -> list[Event]:
+    def _due(self, now_s: float) -> list[Event | AttemptObserved]:
         """Takes everything that happens at ``now_s`` off the heap."""
-        due: list[Event] = []
+        due: list[Event | AttemptObserved] = []
         heap = self._heap
         while heap and heap[0][0] == now_s:
-            _, _, event, job, epoch = heappop(heap)
+            _, _, seen, job, epoch = heappop(heap)
             if job >= 0 and epoch != self._epoch[job]:
                 continue
-            if type(event) is JobFinished:
-                self._left[job] = 0.0
-                self._epoch[job] += 1
-                self._release(now_s, job)
-            elif type(event) is NodeLost:
-                event = self._lose(now_s, event.node)
-            elif type(event) is NodeRestored:
-                self._down.discard(event.node)
-            elif type(event) is JobSuspended:
-                self._savers.pop(job, None)
-            due.append(event)
-            if type(event) is JobFailed:
-                due += self._run_out(now_s, event)
+            if type(seen) is AttemptObserved:
+                phase = seen.phase
+                if phase is SUCCEEDED:
+                    self._left[job] = 0.0
+                    self._epoch[job] += 1
+                    self._release(now_s, job)
+                elif phase is Phase.SUSPENDED:
+                    self._savers.pop(job, None)
+                elif phase is Phase.FAILED:
+                    self._lose_work(now_s, job)
+            elif type(seen) is NodeLost:
+                self._lose(now_s, seen.node)
+            due.append(seen)
         return due
 
-    def _lose(self, now_s: float, node: int) -> NodeLost:
-        self._down.add(node)
-        kept = []
+    def _lose(self, now_s: float, name: str | int) -> None:
+        node = self._nodes.row(name)
         for job in [job for job, placement in self._placed.items() if node in placement.nodes]:
-            self._leave(now_s, job)
-            steps = self._jobs.steps.item(job)
-            self.lost_steps += steps - self._left[job] - self._saved[job]
-            self._left[job] = steps - self._saved[job]
-            kept.append((job, self._saved[job]))
-        kept += [self._cut_short(job) for job, (nodes, _) in list(self._savers.items()) if node in nodes]
-        return NodeLost(now_s, node, tuple(kept))
+            self._lose_work(now_s, job)
+        for job in [job for job, (nodes, _) in self._savers.items() if node in nodes]:
+            self._cut_short(job)
 
-    def _run_out(self, now_s: float, failed: JobFailed) -> list[Event]:
-        """What is told after a job ran out of memory: what is believed of it now."""
-        job = failed.job
+    def _lose_work(self, now_s: float, job: int) -> None:
+        """An attempt failed: what it has done since the last save is lost."""
         steps = self._jobs.steps.item(job)
         self._leave(now_s, job)
         self.lost_steps += steps - self._left[job] - self._saved[job]
         self._left[job] = steps - self._saved[job]
-        if not failed.will_retry or self._memory is None:
-            return []
-        estimate = self._memory.estimate(job, self._jobs.shape_of(job))
-        return [JobRevised(now_s, job, gpu_memory_bytes=estimate)]
 
-    def _cut_short(self, job: int) -> tuple[int, float]:
+    def _cut_short(self, job: int) -> None:
         """A save that does not come to its end keeps nothing but what was saved before."""
         _, before = self._savers.pop(job)
         self.lost_steps += self._saved[job] - before
         self._saved[job] = before
+        if not before:
+            self._kept.discard(job)
         self._left[job] = self._jobs.steps.item(job) - before
         self._epoch[job] += 1
-        return job, before

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, Table, Text, text
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest revision under ``migrations``; a database that says so is opened without running any."""
 REVISION_TABLE = "gpuwise_schema"
 
@@ -18,6 +18,8 @@ STATUSES = (*LIVE_STATUSES, "succeeded", "failed", "cancelled")
 SUCCEEDED = "status = 'succeeded'"
 """The condition of a partial index; a database uses it only for a question in the very same words."""
 
+DECLARED = "declared"
+"""What rows of an older version say of where their forecasts come from."""
 metadata = MetaData()
 _rising = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -63,8 +65,17 @@ jobs = Table(
     _text("held"),
     _text("placement"),
     _number("duration_s"),
+    _number("duration_low_s", nullable=True),
+    _number("duration_high_s", nullable=True),
     _text("duration_source"),
     _number("gpu_memory_bytes"),
+    _number("gpu_memory_low_bytes", nullable=True),
+    _number("gpu_memory_high_bytes", nullable=True),
+    _text("gpu_memory_source", server_default=DECLARED),
+    _number("gpu_util_frac", nullable=True),
+    _number("gpu_util_low_frac", nullable=True),
+    _number("gpu_util_high_frac", nullable=True),
+    _text("gpu_util_source", server_default=DECLARED),
     _number("step", nullable=True),
     _number("steps", nullable=True),
     _number("loss", nullable=True),

@@ -8,25 +8,27 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from builders import on
 from gpuwise.core.commands import NOTHING, Command, Decision, Start
-from gpuwise.core.events import Event, JobCancelled, JobFailed, JobSubmitted, WokeUp
+from gpuwise.core.events import Event, JobCancelled, JobSubmitted, WokeUp
+from gpuwise.core.observations import OVER, AttemptObserved, Phase
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.devices.machine import Where
 from gpuwise.engine.engine import Engine
+from gpuwise.live.books import outcome_of
 from gpuwise.live.clock import Clock
 from gpuwise.live.local.attempts import attempt_token
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.local.launch import LaunchSpec
+from gpuwise.live.local.plan import Actual
 from gpuwise.live.recovery import compacted, to_json
-from gpuwise.live.reports import Report
 from gpuwise.policies.placing.placement import first_fit
 
 SECRET = b"of the bench"
@@ -67,6 +69,72 @@ class Stand(CpuMachine):
         return frozenset(self.gone)
 
 
+@dataclass(frozen=True)
+class AttemptStarted:
+    """A job's process was seen to run."""
+
+    uid: str
+    number: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class AttemptEnded:
+    """A job's process was seen to be gone."""
+
+    uid: str
+    number: int
+    at_s: float
+    started_s: float
+    outcome: str
+    exit_code: int | None
+    detail: str
+    peak_memory_bytes: float | None
+    cpu_s: float | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A job said how far it is."""
+
+    uid: str
+    at_s: float
+    step: float
+    steps: float | None
+    loss: float | None
+    samples_per_s: float | None
+
+
+def reports_of(seen: AttemptObserved) -> list[object]:
+    """What an observation says for the records."""
+    details = seen.details
+    if seen.phase is Phase.RUNNING and details.started_s is not None:
+        return [AttemptStarted(seen.job, seen.attempt, seen.at_s)]
+    if seen.phase is Phase.RUNNING:
+        return [Progress(seen.job, seen.at_s, seen.step, seen.steps, details.loss, details.samples_per_s)]
+    if seen.phase in OVER and details.started_s is not None:
+        last = Progress(seen.job, seen.at_s, seen.step, seen.steps, details.loss, details.samples_per_s)
+        return [
+            *([last] if seen.phase is Phase.SUCCEEDED and seen.step else []),
+            AttemptEnded(
+                seen.job, seen.attempt, seen.at_s, details.started_s, outcome_of(seen), details.exit_code, details.text,
+                details.peak_memory_bytes, details.cpu_s,
+            ),
+        ]  # fmt: skip
+    return []
+
+
+class Again(set[int]):
+    """Jobs that are tried again when they fail, however often."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
+
+    def add(self, row: int) -> None:
+        self.bench.engine.state.jobs.retries[row] = 1000
+
+
 class Bench:
     """One machine, one engine, one executor."""
 
@@ -78,9 +146,8 @@ class Bench:
         self.engine = self.new_engine(self.cluster)
         self.specs: dict[str, LaunchSpec] = {}
         self.events: list[Event] = []
-        self.reports: list[Report] = []
-        self.retries: set[int] = set()
-        """Jobs that go back to the queue when they fail."""
+        self.reports: list[object] = []
+        self.retries = Again(self)
         self.options = options
         self.abandoned: list[LocalExecutor] = []
         self.new_executor()
@@ -92,7 +159,7 @@ class Bench:
         self.executor = LocalExecutor(
             self.folder, self.machine, self.clock, self.specs.__getitem__, SECRET, **self.options
         )
-        self.executor.bind(self.engine.state)
+        self.executor.follow(self.engine.desired(), complete=True)
 
     @staticmethod
     def new_engine(cluster: ClusterSpec) -> Engine:
@@ -101,7 +168,6 @@ class Bench:
     def forget_ended(self) -> None:
         """Goes on with an engine that has forgotten the jobs that have ended, as a controller does now and then."""
         self.engine = compacted(self.engine, to_json(self.engine), self.new_engine)
-        self.executor.bind(self.engine.state)
 
     # -- what a test does -----------------------------------------------------------------------------------------
 
@@ -125,27 +191,34 @@ class Bench:
     def order(self, *commands: Command) -> None:
         """Has commands carried out as if a policy had decided them."""
         now_s = self.clock.now_s()
-        self.executor.apply(now_s, self.engine.order(now_s, commands))
+        self.executor.follow(self.engine.addressed(self.engine.order(now_s, commands)))
 
     def cancel(self, row: int) -> None:
         now_s = self.clock.now_s()
         self.step(now_s, [JobCancelled(now_s, row)])
 
-    def step(self, now_s: float, events: list[Event]) -> None:
-        happened = [
-            replace(event, will_retry=event.job in self.retries) if isinstance(event, JobFailed) else event
-            for event in events
-        ]
-        commands = self.engine.step(now_s, happened)
-        self.executor.apply(now_s, commands)
+    def step(self, now_s: float, events: Sequence[Event | AttemptObserved]) -> None:
+        self.executor.follow(self.engine.addressed(self.engine.step(now_s, events)))
 
     def turn(self, for_s: float = 0.0) -> list[Event]:
-        """One turn of the controller."""
-        now_s, events = self.executor.wait(self.clock.now_s() + for_s)
-        self.events += [event for event in events if not isinstance(event, WokeUp)]
-        self.reports += self.executor.reports()
-        self.step(now_s, events)
+        """One turn of the controller; the events that come of what is seen."""
+        now_s, happened = self.executor.observe(self.clock.now_s() + for_s)
+        for each in happened:
+            if isinstance(each, AttemptObserved):
+                self.reports += reports_of(each)
+        records = self.engine.journal.records
+        before = len(records)
+        self.step(now_s, happened)
+        events = [each for each in records[before:] if isinstance(each, Event) and not isinstance(each, WokeUp)]
+        self.events += events
         return events
+
+    @property
+    def placed(self) -> dict[int, Any]:
+        """What runs where, by what is seen on this machine."""
+        runs = [run for run in self.executor._fleet.runs.values() if run.is_started]
+        rows = self.engine.state.jobs.row_of
+        return {rows[run.uid]: run.placement for run in runs if run.uid in rows and run.actual() is not Actual.PARKED}
 
     def until(self, holds: Callable[[], Any], within_s: float = SOON_S) -> None:
         """Turns until something holds."""

@@ -14,7 +14,7 @@ from gpuwise.core.spec import Sharing
 from gpuwise.live.local.attempts import Attempt, AttemptState, Exit, Folders, as_json, attempt_token, finite, read_json
 from gpuwise.live.local.endings import last_line
 from gpuwise.live.local.runs import Run
-from gpuwise.live.local.steps import kept_steps, scaled
+from gpuwise.live.local.steps import kept_steps
 
 
 @pytest.fixture
@@ -141,32 +141,15 @@ def test_deeply_nested_garbage(tmp_path: Path) -> None:
     assert read_json(tmp_path / "x.json") == {}
 
 
-@pytest.mark.parametrize(
-    ("step", "steps", "declared", "result"),
-    [
-        (5, 10, False, 50.0),  # half of 100
-        (12, 10, False, 100.0),  # more than all is all
-        (5, None, True, 5.0),  # its user said 100 steps
-        (500, None, True, 100.0),
-        (5, None, False, None),  # of how many?
-        (5, 0, False, None),
-    ],
-)
-def test_steps_of_a_job_in_the_engines_steps(
-    step: float, steps: float | None, declared: bool, result: float | None
-) -> None:
-    assert scaled(step, steps, 100.0, declared) == result
-
-
 def test_what_a_checkpoint_keeps(tmp_path: Path) -> None:
     latest = tmp_path / "latest.json"
-    assert kept_steps(tmp_path, 100.0, False) == 0.0
+    assert kept_steps(tmp_path) == (0.0, None)
     latest.write_text(json.dumps({"file": "step-5", "step": 5, "steps": 10}))
-    assert kept_steps(tmp_path, 100.0, False) == 0.0  # it names what is not there
+    assert kept_steps(tmp_path) == (0.0, None)  # it names what is not there
     (tmp_path / "step-5").touch()
-    assert kept_steps(tmp_path, 100.0, False) == 50.0
+    assert kept_steps(tmp_path) == (5.0, 10.0)
     latest.write_text("garbage")
-    assert kept_steps(tmp_path, 100.0, False) == 0.0
+    assert kept_steps(tmp_path) == (0.0, None)
 
 
 def test_the_last_thing_that_was_printed() -> None:

@@ -6,18 +6,36 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench import TRAINER, Bench, Stand, is_alive
+from bench import TRAINER, AttemptEnded, Bench, Stand, is_alive
 
 from builders import HALVES, on
-from gpuwise.core.commands import MigSlice, Provision, Release, Repartition, Resume, Start, Suspend
-from gpuwise.core.events import DeviceLost, DeviceRestored, JobFinished, JobStarted, JobSuspended
+from gpuwise.core.assignments import DeviceCut, NodeRequest
+from gpuwise.core.capacity import Claim
+from gpuwise.core.commands import MigSlice, Resume, Start, Suspend
+from gpuwise.core.events import (
+    DeviceLost,
+    DeviceRestored,
+    DevicesClaimed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSuspended,
+    StartRefused,
+)
 from gpuwise.core.jobs import Status
 from gpuwise.core.spec import NodeSpec
+from gpuwise.core.units import GIB
 from gpuwise.devices.machine import DeviceInUseError, MachineError, Reading, Where
-from gpuwise.live.reports import AttemptEnded
+from gpuwise.engine.engine import InvalidDecisionError
+
+
+def cut(bench: Bench, slices: tuple[MigSlice, ...], device: int = 0) -> DeviceCut:
+    spec = bench.cluster.nodes[0]
+    return DeviceCut(spec.name, spec.device_id(device), slices, (0, device))
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +51,11 @@ def test_a_lost_device_throws_its_jobs_off_once_and_comes_back(bench: Bench) -> 
     bench.expect(JobStarted, other)
     (bench.folder / "jobs/1/checkpoint/latest.json").write_text('{"step": 250, "steps": 1000}')
     bench.machine.gone = {(0, 0)}
+    failed = bench.expect(JobFailed, row)
+    assert (failed.kind, failed.will_retry, failed.steps_kept) == ("device lost", True, 25.0)  # 250 of 1000 of 100
     lost = bench.expect(DeviceLost, row)
-    assert (lost.node, lost.device, lost.interrupted) == (0, 0, ((row, 25.0),))  # 250 of 1000 steps are 25 of 100
+    spec = bench.cluster.nodes[0]
+    assert (lost.node, lost.device) == (spec.name, spec.device_id(0))
     bench.until(lambda: bench.reported(AttemptEnded, "1"))
     (ended,) = bench.reported(AttemptEnded, "1")
     assert (ended.outcome, ended.detail) == ("lost", f"{bench.machine.devices[0][0].name} was lost")
@@ -71,8 +92,8 @@ def test_a_job_that_waits_for_a_lost_device_is_thrown_off_too(bench: Bench) -> N
     second = bench.submit("2", "/bin/true")
     bench.order(Suspend(first), Start(second, on((0, 0))))
     bench.machine.gone = {(0, 0)}
-    lost = bench.expect(DeviceLost, first)
-    assert dict(lost.interrupted).keys() == {first, second}
+    bench.expect(DeviceLost, first)
+    assert bench.engine.state.status(first) is Status.PENDING
     assert bench.engine.state.status(second) is Status.PENDING
     bench.until(lambda: not bench.executor._fleet.runs)
     assert not bench.attempt("2").exists()
@@ -124,7 +145,7 @@ def test_a_device_is_cut_when_it_is_empty_and_nothing_starts_on_it_before(cuttab
     leaving = bench.start("1", *TRAINER, "1000", "0.02", "deaf", grace_s=0.3)
     bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
     bench.order(Suspend(leaving))
-    bench.executor.apply(bench.clock.now_s(), [Repartition(0, 0, HALVES)])
+    bench.executor.follow([cut(bench, HALVES)])
     row = bench.start("2", "/bin/true")
     machine.busy = 2  # the driver has not noticed yet that it is empty
     bench.turn(0.1)
@@ -141,9 +162,10 @@ def test_a_device_that_cannot_be_cut_is_lost_until_it_can(
 ) -> None:
     bench, machine = cuttable
     machine.broken = True
-    bench.executor.apply(bench.clock.now_s(), [Repartition(0, 0, HALVES)])
+    bench.executor.follow([cut(bench, HALVES)])
     row = bench.start("1", "/bin/true")
-    assert bench.expect(DeviceLost, row).interrupted == ((row, 0.0),)
+    bench.expect(DeviceLost, row)
+    assert bench.engine.state.status(row) is Status.PENDING
     bench.turn(0.3)
     assert not bench.events
     assert caplog.text.count("cannot be cut;") == 1
@@ -186,7 +208,7 @@ def test_devices_are_cut_as_the_engine_has_them(cuttable: tuple[Bench, Cuttable]
 
 def test_a_machine_does_not_grow(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     node = NodeSpec(name="more", gpu_type="V100", gpus=1)
-    bench.executor.apply(bench.clock.now_s(), [Provision(node), Release(0)])
+    bench.executor.follow([NodeRequest(node, True), NodeRequest(bench.cluster.nodes[0], False)])
     bench.turn(0.05)
     assert not bench.events
     assert len(caplog.records) == 2
@@ -234,6 +256,93 @@ def test_memory_on_gpus_is_measured_by_the_jobs_processes(make_bench: Callable[.
     assert bench.reported(AttemptEnded, "2")[0].peak_memory_bytes is None  # too short to be seen: not a guess
 
 
+class Used(Measured):
+    """A machine with GPUs of which each process listed has some memory."""
+
+    def __init__(self, devices: int) -> None:
+        super().__init__(devices)
+        self.used: dict[Where, dict[int, float]] = {}
+
+    def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
+        return {where: Reading(processes=processes) for where, processes in self.used.items()}
+
+
+@pytest.fixture
+def used(make_bench: Callable[..., Bench]) -> tuple[Bench, Used]:
+    machine = Used(2)
+    machine.nodes = tuple(replace(node, gpu_memory_bytes=16.0 * GIB) for node in machine.nodes)
+    return make_bench(machine=machine), machine
+
+
+def test_a_notebook_on_a_gpu_is_told_and_nothing_is_started_there(used: tuple[Bench, Used]) -> None:
+    bench, machine = used
+    capacity, spec = bench.engine.state.capacity, bench.cluster.nodes[0]
+    row = bench.submit("1", "/bin/true")
+    machine.used = {(0, 1): {os.getpid(): 2.0 * GIB}}
+    claim = bench.expect(DevicesClaimed, row)
+    assert claim.devices == ((spec.device_id(1), 2.0 * GIB, True),)
+    assert [capacity.idle[0] >> device & 1 for device in (0, 1)] == [1, 0]
+    bench.turn(0.2)
+    assert not bench.events  # it is told once
+    machine.used = {}
+    assert bench.expect(DevicesClaimed, row).devices == ()
+    bench.order(Start(row, on((0, 1))))
+    bench.expect(JobFinished, row)
+
+
+def test_a_start_on_a_gpu_that_a_stranger_has_taken_is_refused(used: tuple[Bench, Used]) -> None:
+    bench, machine = used
+    row = bench.submit("1", "/bin/true")
+    machine.used = {(0, 0): {os.getpid(): 2.0 * GIB}}
+    bench.until(lambda: bench.executor._fleet.taken_devices)
+    bench.engine.state.capacity.set_claim(0, Claim())  # as an engine that has not heard of it yet
+    bench.order(Start(row, on((0, 0))))
+    refused = bench.expect(StartRefused, row)
+    assert refused.cause == "others than jobs of gpuwise compute on its GPUs"
+    assert bench.engine.state.jobs.failures.item(row) == 0
+    assert not bench.attempt("1").exists()
+
+
+def test_a_process_that_is_just_ending_is_no_stranger(used: tuple[Bench, Used]) -> None:
+    bench, machine = used
+    bench.turn(0.1)
+    machine.used = {(0, 0): {2**22: 4.0 * GIB}}
+    bench.executor._devices._measure(bench.clock.now_s())
+    machine.used = {(0, 0): {2**22 + 1: 4.0 * GIB}}
+    bench.executor._devices._measure(bench.clock.now_s())
+    assert not [event for event in bench.executor._outbox.events if event.devices]
+
+
+def test_a_parked_job_keeps_its_memory_from_others_and_not_from_itself(used: tuple[Bench, Used]) -> None:
+    bench, machine = used
+    parked = bench.start("1", "/bin/sh", "-c", "sleep 60 & setsid sleep 60", gpu_memory_bytes=12.0 * GIB)
+    other = bench.submit("2", "/bin/true", gpu_memory_bytes=12.0 * GIB)
+    bench.expect(JobStarted, parked)
+    (pid,) = bench.pids("1")
+    machine.used = {(0, 0): {pid: 11.0 * GIB}}
+    bench.turn(0.2)
+    assert not bench.events  # what a running job has is in its placement
+    bench.order(Suspend(parked))
+    claim = bench.expect(DevicesClaimed, parked)
+    device = bench.cluster.nodes[0].device_id(0)
+    assert claim.devices == ((device, 11.0 * GIB, False),)
+    assert claim.parked == (("1", device, 11.0 * GIB),)
+    state = bench.engine.state
+    assert state.capacity.usable(0, state.jobs.shape_of(other)) == 0b10
+    assert state.capacity.usable(0, state.jobs.shape_of(parked)) == 0b11
+    bench.forget_ended()  # a snapshot knows it, too
+    state = bench.engine.state
+    parked = state.jobs.row_of["1"]
+    assert state.capacity.usable(0, state.jobs.shape_of(parked)) == 0b11
+    with pytest.raises(InvalidDecisionError, match="others use so much memory"):
+        bench.engine.order(bench.clock.now_s(), [Start(state.jobs.row_of["2"], on((0, 0)))])
+    bench.order(Resume(parked, on((0, 0))))
+    bench.expect(JobStarted, parked)
+    assert bench.expect(DevicesClaimed, parked).devices == ()
+    assert state.jobs.shape_of(parked).parked == ()
+    assert not bench.attempt("1", 2).exists()  # the same process goes on
+
+
 class Vague(Measured):
     """A driver that does not know how much memory a process has, and now and then nothing at all."""
 
@@ -255,3 +364,14 @@ def test_what_a_driver_does_not_know_does_no_harm(
     (machine.session,) = bench.pids("1")
     bench.expect(JobFinished, row)
     assert bench.reported(AttemptEnded, "1")[0].peak_memory_bytes is None
+
+
+def test_a_claim_stays_in_force_when_the_service_starts_again(used: tuple[Bench, Used]) -> None:
+    bench, machine = used
+    machine.used = {(0, 0): {2**22: 4.0 * GIB}}
+    row = bench.submit("1", "/bin/true")
+    assert bench.expect(DevicesClaimed, row).devices
+    bench.new_executor()
+    bench.turn(0.3)
+    assert not bench.engine.state.capacity.idle[0] & 1  # never free in between
+    assert all(event.devices for event in bench.events if isinstance(event, DevicesClaimed))

@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from bench import Bench, open_files, state_of
+from bench import AttemptEnded, Bench, open_files, state_of
 
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFinished, JobStarted
-from gpuwise.live.reports import AttemptEnded
 
 JOBS, DEVICES = 200, 8
 

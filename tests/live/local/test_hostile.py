@@ -123,10 +123,10 @@ def test_a_checkpoint_with_an_impossible_name_keeps_nothing(tmp_path: Path, name
     (tmp_path / "checkpoint").mkdir()
     latest = tmp_path / "checkpoint/latest.json"
     latest.write_text(json.dumps({"file": named, "step": 1, "steps": 2}))
-    assert kept_steps(tmp_path / "checkpoint", 10.0, declared=False) == 0.0
+    assert kept_steps(tmp_path / "checkpoint") == (0.0, None)
     (tmp_path / "checkpoint/there").touch()
     latest.write_text(json.dumps({"file": "there", "step": 1, "steps": 2}))
-    assert kept_steps(tmp_path / "checkpoint", 10.0, declared=False) == 5.0
+    assert kept_steps(tmp_path / "checkpoint") == (1.0, 2.0)
 
 
 def test_the_end_of_a_job_is_told_whatever_its_checkpoint_is_called(bench: Bench) -> None:

@@ -7,14 +7,13 @@ import signal
 import time
 
 import pytest
-from bench import PYTHON, TRAINER, Bench, is_alive, state_of
+from bench import PYTHON, TRAINER, AttemptEnded, AttemptStarted, Bench, is_alive, state_of
 
 from builders import on
 from gpuwise.core.commands import Migrate, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobProgressed, JobStarted, JobSuspended
 from gpuwise.core.jobs import Status
 from gpuwise.core.request import Processes
-from gpuwise.live.reports import AttemptEnded, AttemptStarted
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
@@ -58,11 +57,11 @@ def test_a_job_that_cannot_save_is_parked_and_goes_on_on_other_cores(bench: Benc
     counted = bench.output("1")
     time.sleep(0.15)
     assert bench.output("1") == counted  # it stands still
-    assert not bench.executor.facts().placed
+    assert not bench.placed
     bench.order(Resume(row, on((0, 1))))
     bench.expect(JobStarted, row)
     assert os.sched_getaffinity(pid) == set(bench.machine.cores(on((0, 1))))
-    assert bench.executor.facts().placed == {row: on((0, 1))}
+    assert bench.placed == {row: on((0, 1))}
     bench.until(lambda: len(bench.output("1")) > len(counted))
     assert bench.output("1").startswith(counted)
     assert not bench.attempt("1", 2).exists()
@@ -228,7 +227,7 @@ def test_jobs_change_places(bench: Bench) -> None:
     bench.order(Rearrange(((rows[0], on((0, 1))), (rows[1], on((0, 0))))))
     for row in rows:
         bench.expect(JobStarted, row)
-    assert bench.executor.facts().placed == {rows[0]: on((0, 1)), rows[1]: on((0, 0))}
+    assert bench.placed == {rows[0]: on((0, 1)), rows[1]: on((0, 0))}
     first_end = max(bench.json(uid, "exit.json")["at"] for uid in ("1", "2"))
     assert all(bench.json(uid, "started.json", 2)["at"] >= first_end for uid in ("1", "2"))
 

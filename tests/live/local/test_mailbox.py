@@ -24,6 +24,7 @@ from gpuwise.live.local.mailbox import (
     Mailbox,
     Message,
     Notice,
+    OtherProtocol,
     Progressed,
     SavedState,
     parse,
@@ -71,7 +72,6 @@ def test_messages(content: dict[str, Any], message: Message) -> None:
         {"kind": "progress", "step": 10**400},
         {"kind": "saved", "step": None},
         {"kind": "done", "step": {}},
-        {"kind": "hello", "v": 2},
         {"kind": "hello", "token": TOKEN[:-1] + "x"},
         {"kind": "hello", "token": ""},
         {"kind": "hello", "token": "é" * 32},
@@ -180,3 +180,36 @@ def test_garbage_and_lies_do_not_disturb_the_executor(bench: Bench) -> None:
         send(bench.folder / "sdk.sock", json.dumps(lie).encode(), b"\0" * 100)
         bench.turn()
     bench.expect(JobFinished, row)
+
+
+BEFORE = [
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "started", "seq": 0}',
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "hello", "can_suspend": true, "steps": 9}',
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "progress", "step": 3, "steps": 9, '
+    '"loss": null, "samples_per_s": null, "step_s": 0.05}',
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "saved", "step": 4, "seq": 1}',
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "obeyed", "seq": 1}',
+    '{"v": 1, "job": "17-3", "attempt": 2, "token": "%s", "rank": 0, "kind": "exited", "seq": 0}',
+]
+"""As supervisors and SDK of the version before send them."""
+
+
+def test_messages_of_the_version_before_are_understood() -> None:
+    assert [parse((line % TOKEN).encode(), expected) for line in BEFORE] == [
+        Notice("17-3", 2, "started", 0), Hello("17-3", 2, True, 9.0), Progressed("17-3", 2, 3.0, 9.0, None, None),
+        SavedState("17-3", 2, 4.0), Notice("17-3", 2, "obeyed", 1), Notice("17-3", 2, "exited", 0),
+    ]  # fmt: skip
+
+
+def test_another_protocol_is_refused_and_said_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    newer = datagram(kind="progress", step=4, v=2)
+    assert parse(newer, expected) == OtherProtocol("17-3", 2, "2")
+    assert parse(newer.replace(TOKEN.encode(), b"0" * len(TOKEN)), expected) is None  # nobody's word counts unsigned
+    box = Mailbox(tmp_path / "sdk.sock", expected)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        for _ in range(3):
+            sender.sendto(newer, str(box.path))
+    assert box.take() == []
+    box.close()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("job 17-3, attempt 2: its messages are of protocol 2 and this service understands 1")

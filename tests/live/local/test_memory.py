@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import PYTHON, Bench, Stand
+from bench import PYTHON, AttemptEnded, Bench, Stand
 
 from builders import on
 from gpuwise.core.commands import Start
@@ -21,7 +21,6 @@ from gpuwise.core.units import GIB, MIB
 from gpuwise.live.local.attempts import Exit
 from gpuwise.live.local.cgroups import Cgroups, _own_v1, _own_v2, oom_kills, peak_bytes
 from gpuwise.live.local.limits import NO_MEMORY, Limits, confine, memory_limit_bytes, ran_out_of_memory, tail
-from gpuwise.live.reports import AttemptEnded
 
 HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
 
@@ -64,7 +63,8 @@ def test_a_job_that_takes_more_than_its_limit_has_run_out_of_memory(bench: Bench
     failed = bench.expect(JobFailed, row)
     (ended,) = bench.reported(AttemptEnded, "1")
     assert ended.outcome == "out of memory"
-    assert failed.cause == "ran out of memory; its limit was 64 MiB"
+    assert ended.detail == "ran out of memory; its limit was 64 MiB"
+    assert failed.cause == "out of memory with 64 MiB per device; tried again with 96 MiB"
     assert "ate" not in bench.output("1")
     if bench.executor._cgroups is not None:
         assert ended.exit_code == 137
@@ -92,7 +92,7 @@ def test_without_control_groups_each_process_is_limited(bench: Bench, monkeypatc
     object.__setattr__(bench.executor._fleet._starter.launcher, "cgroups", None)
     monkeypatch.setattr("gpuwise.live.local.limits.STACKS_BYTES", 32 * MIB)
     row = bench.start("1", *PYTHON, "-c", EAT, "200", gpu_memory_bytes=64 * MIB)
-    assert bench.expect(JobFailed, row).cause == "ran out of memory; its limit was 64 MiB"
+    assert bench.expect(JobFailed, row).kind == "out of memory"
     assert "MemoryError" in bench.output("1")
     row = bench.start("2", *PYTHON, "-c", EAT, "50", gpu_memory_bytes=64 * MIB)
     bench.expect(JobFinished, row)

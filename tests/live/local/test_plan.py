@@ -7,12 +7,12 @@ import itertools
 
 import pytest
 
-from gpuwise.core.jobs import PLACED, Status
+from gpuwise.core.assignments import Intent
 from gpuwise.live.local.attempts import Exit
 from gpuwise.live.local.outcome import Outcome, cause_of, judge
 from gpuwise.live.local.plan import INSTEAD, PLAN, Action, Actual, Goal, Means, goal_of, next_action
 
-ALL_MEANS = [Means(value) for value in range(8)]
+ALL_MEANS = [Means(value) for value in range(16)]
 
 
 def test_there_is_a_plan_for_everything() -> None:
@@ -24,10 +24,12 @@ def test_there_is_a_plan_for_everything() -> None:
 def after(action: Action, actual: Actual) -> Actual:
     """What an attempt does after an action, or by itself if there is none."""
     follows = {
-        Action.ASK: Actual.LEAVING, Action.PARK: Actual.PARKING, Action.GO_ON: Actual.LAUNCHING,
-        Action.STOP: Actual.STOPPING, Action.KILL: Actual.STOPPING,
+        Action.ASK: Actual.LEAVING, Action.PAUSE: Actual.PAUSING, Action.PARK: Actual.PARKING,
+        Action.GO_ON: Actual.LAUNCHING, Action.STOP: Actual.STOPPING, Action.KILL: Actual.STOPPING,
     }  # fmt: skip
-    by_itself = {Actual.LAUNCHING: Actual.RUNNING, Actual.PARKING: Actual.PARKED}
+    by_itself = {
+        Actual.LAUNCHING: Actual.RUNNING, Actual.PAUSING: Actual.PAUSED, Actual.PARKING: Actual.PARKED,
+    }  # fmt: skip
     return by_itself.get(actual, actual) if action is Action.WAIT else follows[action]
 
 
@@ -41,6 +43,7 @@ def test_every_way_leads_to_the_goal(goal: Goal, actual: Actual, means: Means) -
         where = after(next_action(goal, where, means | Means.EXPIRED), where)
     at_goal = {
         Goal.RUN: {Actual.RUNNING, Actual.STOPPING},
+        Goal.STAND_BY: {Actual.PAUSED, Actual.PARKED, Actual.STOPPING},
         Goal.MOVE: {Actual.STOPPING},  # its end makes room for the next attempt
         Goal.AWAY: {Actual.PARKED, Actual.STOPPING},
         Goal.END: {Actual.STOPPING},
@@ -56,6 +59,21 @@ def test_every_way_leads_to_the_goal(goal: Goal, actual: Actual, means: Means) -
     [
         (Goal.RUN, Actual.RUNNING, Means.NONE, Action.WAIT),
         (Goal.RUN, Actual.PARKED, Means.NONE, Action.GO_ON),
+        (Goal.RUN, Actual.PAUSING, Means.PAUSES, Action.GO_ON),
+        (Goal.RUN, Actual.PAUSED, Means.PAUSES, Action.GO_ON),
+        (Goal.STAND_BY, Actual.LAUNCHING, Means.PAUSES, Action.WAIT),
+        (Goal.STAND_BY, Actual.RUNNING, Means.PAUSES, Action.PAUSE),
+        (Goal.STAND_BY, Actual.RUNNING, Means.SAVES, Action.PARK),
+        (Goal.STAND_BY, Actual.LEAVING, Means.PAUSES, Action.PAUSE),
+        (Goal.STAND_BY, Actual.PAUSING, Means.PAUSES, Action.WAIT),
+        (Goal.STAND_BY, Actual.PAUSING, Means.PAUSES | Means.EXPIRED, Action.PARK),
+        (Goal.STAND_BY, Actual.PAUSED, Means.PAUSES, Action.WAIT),
+        (Goal.STAND_BY, Actual.PARKED, Means.FITS, Action.WAIT),
+        (Goal.MOVE, Actual.PAUSED, Means.SAVES, Action.ASK),
+        (Goal.MOVE, Actual.PAUSED, Means.NONE, Action.STOP),
+        (Goal.AWAY, Actual.PAUSED, Means.SAVES, Action.ASK),
+        (Goal.AWAY, Actual.PAUSED, Means.NONE, Action.PARK),
+        (Goal.END, Actual.PAUSED, Means.PAUSES, Action.STOP),
         (Goal.MOVE, Actual.RUNNING, Means.SAVES, Action.ASK),
         (Goal.MOVE, Actual.RUNNING, Means.NONE, Action.STOP),
         (Goal.MOVE, Actual.LEAVING, Means.SAVES, Action.WAIT),
@@ -77,16 +95,10 @@ def test_what_to_do_next(goal: Goal, actual: Actual, means: Means, action: Actio
     assert next_action(goal, actual, means) is action
 
 
-def test_what_is_wanted_follows_from_the_engine() -> None:
-    for status in Status:
-        same, other = goal_of(status, 2, 2), goal_of(status, 2, 1)
-        if status in PLACED:
-            assert (same, other) == (Goal.RUN, Goal.MOVE)
-        elif status in (Status.SUSPENDING, Status.SUSPENDED):
-            assert same is other is Goal.AWAY
-        else:
-            assert same is other is Goal.END
-    assert goal_of(None, 0, 1) is Goal.END
+def test_what_is_wanted_follows_from_the_assignment() -> None:
+    assert (goal_of(Intent.RUN, 2, 2), goal_of(Intent.RUN, 2, 1)) == (Goal.RUN, Goal.MOVE)
+    assert goal_of(Intent.SUSPEND, 2, 2) is goal_of(Intent.SUSPEND, 2, 1) is Goal.AWAY
+    assert goal_of(Intent.STOP, 2, 2) is goal_of(Intent.STOP, 2, 1) is Goal.END
 
 
 SIGTERM, SIGKILL = Exit(code=143, signal=15), Exit(code=137, signal=9)

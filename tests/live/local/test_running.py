@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import PYTHON, TRAINER, Bench, is_alive
+from bench import PYTHON, TRAINER, AttemptEnded, AttemptStarted, Bench, Progress, is_alive
 
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFailed, JobFinished, JobProgressed, JobStarted
 from gpuwise.core.request import Processes
 from gpuwise.core.spec import Sharing
-from gpuwise.live.reports import AttemptEnded, AttemptStarted, Progress, Saved
 
 
 def test_a_job_starts_runs_and_finishes(bench: Bench) -> None:
@@ -28,7 +27,7 @@ def test_a_job_starts_runs_and_finishes(bench: Bench) -> None:
     assert bench.output("1") == "out\nerr\n"
     (begun,) = bench.reported(AttemptStarted, "1")
     (ended,) = bench.reported(AttemptEnded, "1")
-    assert (begun.number, begun.placement, begun.at_s) == (1, on((0, 0)), started.at_s)
+    assert (begun.number, begun.at_s) == (1, started.at_s)
     assert (ended.number, ended.outcome, ended.exit_code, ended.detail) == (1, "succeeded", 0, "")
     assert (ended.started_s, ended.at_s) == (started.at_s, finished.at_s)
     assert bench.clock.unix(started.at_s) >= before
@@ -45,7 +44,7 @@ def test_events_come_once(bench: Bench) -> None:
         bench.turn(0.05)
     happened = [type(event) for event in bench.events if getattr(event, "job", None) == row]
     assert happened == [JobStarted, JobFinished]
-    assert not bench.executor.facts().placed
+    assert not bench.placed
 
 
 def test_a_job_that_fails_says_how_and_shows_its_last_words(bench: Bench) -> None:
@@ -186,8 +185,8 @@ def test_two_jobs_share_a_device(bench: Bench) -> None:
     half = on((0, 0), sharing=Sharing.SHARED, milli=500)
     rows = [bench.submit(uid, "sleep", "0.3", gpu_frac=0.5) for uid in ("1", "2")]
     bench.order(*(Start(row, half) for row in rows))
-    bench.until(lambda: len(bench.executor.facts().placed) == 2)
-    assert bench.executor.facts().placed == {rows[0]: half, rows[1]: half}
+    bench.until(lambda: len(bench.placed) == 2)
+    assert bench.placed == {rows[0]: half, rows[1]: half}
     assert bench.executor.processes() == {(0, 0): [*bench.pids("1"), *bench.pids("2")]}
     for row in rows:
         bench.expect(JobFinished, row)
@@ -223,7 +222,7 @@ LONG = """
 import json, os, socket
 folder, name = os.path.split(os.environ["GPUWISE_SOCKET"])
 handle = os.open(folder, os.O_PATH)
-message = {"v": 1, "job": "1", "attempt": 1, "token": os.environ["GPUWISE_TOKEN"], "kind": "saved", "step": 3}
+message = {"v": 1, "job": "1", "attempt": 1, "token": os.environ["GPUWISE_TOKEN"], "kind": "progress", "step": 3}
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
     sender.sendto(json.dumps(message).encode(), f"/proc/self/fd/{handle}/{name}")
 """
@@ -233,5 +232,5 @@ def test_a_service_in_a_folder_with_a_long_path(make_bench: Callable[..., Bench]
     bench = make_bench(folder="/".join(["a-folder-with-a-long-name"] * 6))
     assert len(str(bench.folder / "sdk.sock")) > 150
     row = bench.start("1", *PYTHON, "-c", LONG)
-    bench.until(lambda: bench.reported(Saved, "1"))
+    bench.until(lambda: bench.reported(Progress, "1"))
     bench.expect(JobFinished, row)

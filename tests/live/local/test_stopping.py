@@ -7,13 +7,12 @@ import signal
 import time
 
 import pytest
-from bench import POLITE, PYTHON, TRAINER, Bench, carriers, is_alive, state_of
+from bench import POLITE, PYTHON, TRAINER, AttemptEnded, Bench, carriers, is_alive, state_of
 
 from builders import on
 from gpuwise.core.commands import Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobStarted, JobSuspended
 from gpuwise.core.request import Processes
-from gpuwise.live.reports import AttemptEnded
 
 
 def is_over(bench: Bench, uid: str) -> bool:
@@ -29,7 +28,7 @@ def test_a_cancelled_job_is_asked_to_end(bench: Bench) -> None:
     (ended,) = bench.reported(AttemptEnded, "1")
     assert (ended.outcome, ended.exit_code) == ("cancelled", 0)
     bench.turn()
-    assert not bench.executor.facts().placed
+    assert not bench.placed
     assert not list((bench.folder / "live").iterdir())
 
 

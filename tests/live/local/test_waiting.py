@@ -10,19 +10,21 @@ from bench import Bench
 
 from builders import on
 from gpuwise.core.commands import Start
-from gpuwise.core.events import JobFinished, JobStarted, WokeUp
+from gpuwise.core.events import JobStarted, WokeUp
+from gpuwise.core.observations import AttemptObserved, Phase
 
 
 def test_it_wakes_up_exactly_when_it_was_asked_to(bench: Bench) -> None:
-    bench.executor.wait(bench.clock.now_s())
+    bench.executor.observe(bench.clock.now_s())
     until_s = bench.clock.now_s() + 0.1
-    assert bench.executor.wait(until_s) == (until_s, [WokeUp(until_s)])
+    assert bench.executor.observe(until_s) == (until_s, [WokeUp(until_s)])
     assert until_s <= bench.clock.now_s() < until_s + 1
 
 
 def test_a_time_that_has_passed_is_now(bench: Bench) -> None:
     before_s = bench.clock.now_s()
-    now_s, events = bench.executor.wait(0.0)
+    bench.turn()
+    now_s, events = bench.executor.observe(0.0)
     assert before_s <= now_s <= bench.clock.now_s()
     assert events == [WokeUp(now_s)]
 
@@ -32,17 +34,18 @@ def test_another_thread_can_end_a_wait(bench: Bench) -> None:
     caller = threading.Timer(0.1, bench.executor.wake)
     began = time.monotonic()
     caller.start()
-    _, events = bench.executor.wait(None)
+    _, events = bench.executor.observe(None)
     caller.join()
     assert events == []
     assert 0.1 <= time.monotonic() - began < 5
 
 
 def test_a_call_before_the_wait_is_not_lost(bench: Bench) -> None:
+    bench.turn()
     for _ in range(3):
         bench.executor.wake()
-    assert bench.executor.wait(bench.clock.now_s() + 30)[1] == []
-    _, events = bench.executor.wait(bench.clock.now_s() + 0.05)  # three calls are one
+    assert bench.executor.observe(bench.clock.now_s() + 30)[1] == []
+    _, events = bench.executor.observe(bench.clock.now_s() + 0.05)  # three calls are one
     assert [type(event) for event in events] == [WokeUp]
 
 
@@ -57,24 +60,22 @@ def test_time_does_not_go_back_and_events_come_in_time(bench: Bench) -> None:
         bench.start(str(number), "/bin/true", device=number % 4)
         last_s = 0.0
         for _ in range(4):
-            now_s, events = bench.executor.wait(bench.clock.now_s() + 0.03)
+            now_s, events = bench.executor.observe(bench.clock.now_s() + 0.03)
             assert now_s >= last_s
             assert all(event.at_s <= now_s for event in events)
             last_s = now_s
-            bench.events += events
             bench.step(now_s, events)
         bench.until(lambda: not bench.executor._fleet.runs)
 
 
 def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -> None:
     bench: Bench = make_bench(coalesce_s=1.0)  # type: ignore[operator]
+    bench.turn()
     rows = [bench.submit(str(number), "/bin/true") for number in range(3)]
     bench.order(*(Start(row, on((0, row))) for row in rows))
-    _, events = bench.executor.wait(None)
-    happened = [(type(event), getattr(event, "job", None)) for event in events]
-    assert sorted(happened, key=str) == sorted(
-        [(kind, row) for row in rows for kind in (JobStarted, JobFinished)], key=str
-    )
+    _, events = bench.executor.observe(None)
+    happened = {(each.job, each.phase) for each in events if isinstance(each, AttemptObserved)}
+    assert happened == {(str(row), phase) for row in rows for phase in (Phase.RUNNING, Phase.SUCCEEDED)}
 
 
 def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,5 +91,5 @@ def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
         return sleep(timeout_s)
 
     monkeypatch.setattr(bench.executor._watch, "sleep", counted)
-    bench.executor.wait(bench.clock.now_s() + 1.0)
+    bench.executor.observe(bench.clock.now_s() + 1.0)
     assert sleeps <= 3

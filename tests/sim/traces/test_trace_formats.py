@@ -58,7 +58,7 @@ def test_muri_is_in_milliseconds_and_takes_iterations_times_iteration_time(write
     trace = read_trace(write("m.csv", *MURI))
     assert column(trace, "submit_s") == [1.5]
     assert column(trace, "duration_s") == [250.0]  # 1000 × 250 ms, not the duration column
-    assert column(trace, "batch_size") == [8]
+    assert column(trace, "batch_per_gpu") == [8]
     assert column(trace, "priority") == [1]
 
 

@@ -58,7 +58,7 @@ def test_gavel_distributions():
     assert np.median(minutes[minutes < 3]) == pytest.approx(2.25, abs=0.03)
     alone = jobs.filter(pl.col("model").is_in(["A3C", "CycleGAN", "Recommendation"]))
     assert set(alone["gpus"]) == {1}
-    assert jobs.filter(pl.col("gpus") == 1).n_unique(["model", "batch_size"]) == 26
+    assert jobs.filter(pl.col("gpus") == 1).n_unique(["model", "batch_per_gpu"]) == 26
 
 
 @pytest.mark.parametrize("mean_s", [30.0, 45.0])

@@ -18,7 +18,7 @@ def test_shockwave_carries_durations(write):
     assert column(trace, "gpus") == [2, 1]
     assert column(trace, "steps") == [1000.0, 70.0]
     assert column(trace, "model") == ["ResNet-50", "A3C"]
-    assert column(trace, "batch_size") == [64, 0]
+    assert column(trace, "batch_per_gpu") == [64, 0]
     assert column(trace, "priority") == [1, 5]
     assert column(trace, "deadline_s") == [math.inf, 30 + 2 * 100]
 

@@ -21,7 +21,7 @@ def test_three_columns_are_enough(write):
     first = trace.jobs.row(0, named=True)
     assert first["id"] == "0"
     assert (first["min_gpus"], first["max_gpus"]) == (4, 4)
-    assert first["steps"] == 60.0
+    assert math.isnan(first["steps"])  # not known
     assert first["deadline_s"] == math.inf
     assert math.isnan(first["gpu_util_frac"])
     assert first["gpu_frac"] == 1.0
@@ -37,9 +37,50 @@ def test_empty_cells_take_the_default(write):
     lines = ("submit_s,duration_s,gpus,max_gpus,steps,priority,gpu_frac", "0,60,1,,,,", "1,60,1,8,500,3,0.5")
     jobs = read_trace(write("jobs.csv", *lines)).jobs
     assert jobs["max_gpus"].to_list() == [1, 8]
-    assert jobs["steps"].to_list() == [60.0, 500.0]
+    assert math.isnan(jobs["steps"][0])
+    assert jobs["steps"][1] == 500.0
     assert jobs["priority"].to_list() == [0, 3]
     assert jobs["gpu_frac"].to_list() == [1.0, 0.5]
+
+
+def test_a_trace_of_the_version_before_is_read(write):
+    """It has the batch of all GPUs, and where steps were not known it says one for each second."""
+    lines = ("submit_s,duration_s,gpus,steps,batch_size", "0,60,4,60.0,256", "1,60,3,500,100", "2,60,0,60,")
+    jobs = read_trace(write("old.csv", *lines)).jobs
+    assert jobs["batch_per_gpu"].to_list() == [64, 34, 0]
+    assert [None if steps != steps else steps for steps in jobs["steps"]] == [None, 500.0, None]
+    assert "batch_size" not in jobs.columns
+
+
+def test_every_property_is_written_and_read_back(tmp_path: Path):
+    given = pl.DataFrame({
+        "submit_s": [0.0], "duration_s": [60.0], "gpus": [2], "require": ["zone=a,b|rack=7"], "prefer": ["gen=2"],
+        "within": ["zone"], "roles": ["ps:2,cpus=4.5|worker:2,gpus=1"], "retries": [3], "gpu_memory_bytes": [2e9],
+        "gpu_memory_low_bytes": [1e9], "gpu_memory_source": ["predicted"], "speeds": ["V100=1.5"],
+        "sharing": ["exclusive|mig"], "model": ["bert"], "batch_per_gpu": [8], "steps": [60.0],
+    })  # fmt: skip
+    write_trace(trace_from_frame(given), tmp_path / "a.csv")
+    again = read_trace(tmp_path / "a.csv").jobs
+    assert {name: again[name].to_list() for name in given.columns} == given.to_dict(as_series=False)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "told"),
+    [
+        ("require", "zone", "is not labels such as zone=a,b"),
+        ("roles", "ps:many", "is not a list of roles"),
+        ("roles", "ps:2,gpu=1", "is not a list of roles"),
+        ("within", "a b", "is not the key of a label such as zone"),
+        ("sharing", "sometimes", "is not at least one of exclusive"),
+        ("gpu_memory_source", "hearsay", "is not declared or history or"),
+        ("speeds", "V100=fast", "is not each GPU type once"),
+        ("retries", "101", "is not a whole number from 0 to 100"),
+    ],
+)
+def test_a_value_that_a_property_cannot_have_is_a_bad_row(write, column: str, cell: str, told: str):
+    path = write("jobs.csv", f"submit_s,duration_s,gpus,{column}", f'0,60,1,"{cell}"')
+    with pytest.raises(TraceError, match=rf"jobs.csv:2: column {column}: '{cell}' {told}"):
+        read_trace(path)
 
 
 @pytest.fixture

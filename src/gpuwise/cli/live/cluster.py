@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gpuwise.cli.live import options
 from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
 
-COLUMNS = ("node", "type", "gpus", "free_gpus", "free_cpus", "free_memory_bytes", "state", "jobs")
-DROP = ("free_memory_bytes", "free_cpus", "jobs")
+COLUMNS = ("node", "type", "gpus", "free_gpus", "free_cpus", "free_memory_bytes", "state", "labels", "others", "jobs")
+DROP = ("labels", "others", "free_memory_bytes", "free_cpus", "jobs")
+
+NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="A machine.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    options.add(app, "nodes", nodes_command)
+    group = options.add_group(app, "nodes", nodes_command)
+    options.add(group, "drain", drain_command)
+    options.add(group, "undrain", undrain_command)
     options.add(app, "status", status_command)
 
 
-def nodes_command(server: ServerOption = None, state: StateOption = None, output: OutputOption = None) -> None:
-    """List the machines, what is free, and who is on them."""
+def nodes_command(
+    ctx: typer.Context, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
+) -> None:
+    """List the machines and who is on them; drain and undrain them."""
+    if ctx.invoked_subcommand is not None:
+        return
     from gpuwise.cli.live.client import connect
     from gpuwise.cli.live.tables import listing
 
     listing(connect(server, state).get("nodes")["nodes"], output, _node, COLUMNS, drop=DROP, nothing="no nodes")
+
+
+def drain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
+    """Let no more jobs on a machine (admin); those there stay."""
+    from gpuwise.cli.live.client import connect
+
+    connect(server, state).post("nodes", node, "drain")
+    print(f"node {node} takes no new jobs")
+
+
+def undrain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
+    """Let jobs on a drained machine again (admin)."""
+    from gpuwise.cli.live.client import connect
+
+    connect(server, state).post("nodes", node, "undrain")
+    print(f"node {node} takes jobs again")
 
 
 def _node(node: Any) -> dict[str, Any]:
@@ -38,11 +62,32 @@ def _node(node: Any) -> dict[str, Any]:
         "free_gpus": round(sum(device["free_frac"] for device in devices), 3),
         "free_cpus": node["free_cpus"],
         "free_memory_bytes": node["free_memory_bytes"],
-        "state": "lost" if node["lost"] else f"{lost} GPUs lost" if lost else "up",
+        "state": _state(node, lost),
+        "labels": ", ".join(f"{key}={value}" for key, value in node["labels"].items()),
+        "others": _others(node),
         "jobs": ", ".join(ids),
         "cpus": node["cpus"],
         "memory_bytes": node["memory_bytes"],
     }
+
+
+def _state(node: Any, lost: int) -> str:
+    up = "lost" if node["lost"] else f"{lost} GPUs lost" if lost else "up"
+    return f"{up}, drained" if node["drained"] else up
+
+
+def _others(node: Any) -> str:
+    """What others than running jobs use."""
+    from gpuwise.core.units import format_bytes
+
+    parts = [
+        f"GPU {device['index']}" + (f": {format_bytes(used)}" if (used := device["claimed_memory_bytes"]) else "")
+        for device in node["devices"]
+        if device["claimed"] or device["claimed_memory_bytes"]
+    ]
+    parts += [f"{node['claimed_cpus']:g} CPUs"] if node["claimed_cpus"] else []
+    parts += [format_bytes(node["claimed_memory_bytes"])] if node["claimed_memory_bytes"] else []
+    return ", ".join(parts)
 
 
 def status_command(server: ServerOption = None, state: StateOption = None, output: OutputOption = None) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuwise.cli.live.fields import FIELDS, KEY_OF
+from gpuwise.cli.live.fields import FIELDS, FORECAST_ONLY, KEY_OF
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.property import PropertyError
 from gpuwise.core.request import JobRequest
 
 
@@ -34,11 +35,13 @@ class Draft:
     @property
     def training(self) -> dict[str, Any]:
         """What was said of the model that the job trains, for the forecast; empty if nothing was."""
-        said = {key: value for key, value in self.said.items() if not FIELDS[key].target}
-        if said and "model" not in said:
-            key = next(iter(said))
-            raise GpuwiseError(f"{self.labels.get(key, key)} is for a forecast; say which model it is of, too")
-        return said
+        asked = [key for key in FORECAST_ONLY if key in self.said]
+        if "model" not in self.said:
+            if asked:
+                label = self.labels.get(asked[0], asked[0])
+                raise GpuwiseError(f"{label} is for a forecast; say which model it is of, too")
+            return {}
+        return {key: self.said[key] for key in ("model", "batch", *asked) if key in self.said}
 
     def with_options(self, options: Mapping[str, object]) -> Draft:
         """The same job with what was said by options, which count more than the file."""
@@ -59,16 +62,15 @@ class Draft:
         values["workdir"] = _absolute(values.get("workdir", os.curdir))
         try:
             return JobRequest.from_json(values).to_json()
-        except GpuwiseError as error:
-            raise GpuwiseError(self._in_users_words(str(error))) from None
+        except PropertyError as error:
+            raise GpuwiseError(self._in_users_words(error)) from None
 
-    def _in_users_words(self, message: str) -> str:
-        """A complaint about a field of the server, told of what the user wrote."""
-        target, _, rest = message.removeprefix("job 'job': ").partition(" ")
-        key = KEY_OF.get(target)
-        if key is None:
-            return self._located(f"{target} {rest}")
-        return f"{self.labels.get(key, self._located(key))} {rest}"
+    def _in_users_words(self, error: PropertyError) -> str:
+        """A complaint about a property, told of what the user wrote."""
+        key = KEY_OF.get(error.name)
+        if key is None or error.of:
+            return self._located(str(error))
+        return f"{self.labels.get(key, self._located(key))} {error.complaint}"
 
     def _located(self, text: str) -> str:
         return f"{self.where}: {text}" if self.where else text

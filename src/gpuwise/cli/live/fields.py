@@ -1,20 +1,37 @@
-"""What can be said of a job, in a file or by options: values as people write them, turned into the server's."""
+"""What can be said of a job, in a file or by options, made from what `JobRequest` declares of each property."""
 
 from __future__ import annotations
 
-import math
-import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from time import time
+from functools import partial
 from typing import Any
 
+from gpuwise.cli.live.readers import (
+    read_array,
+    read_bytes,
+    read_command,
+    read_deadline,
+    read_env,
+    read_gpus,
+    read_ids,
+    read_labels,
+    read_number,
+    read_run_time,
+    read_seconds,
+    read_text,
+    read_whole,
+    read_words,
+)
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.request import MAX_ARRAY, Processes
-from gpuwise.core.spec import Sharing
-from gpuwise.core.units import parse_bytes, parse_duration_s
+from gpuwise.core.kinds import Choice, Kind, Members, Number, Text, Whole
+from gpuwise.core.many import Indexes, Labels, Variables, Words
+from gpuwise.core.needs import JobNeeds
+from gpuwise.core.property import short
+from gpuwise.core.request import JobRequest
+from gpuwise.core.schema import Entry, Records, entries
+
+Reader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,173 +40,104 @@ class Field:
 
     target: str
     """What the server calls it; empty for what only the forecast needs, which is made here."""
-    parse: Callable[[Any], Any]
+    parse: Reader
     """From a file's or option's value to the server's; raises ValueError or GpuwiseError if it cannot."""
     expected: str
     """What a value must be, to end a sentence with."""
+    help: str
+    metavar: str | None = None
+    repeated: bool = False
+    """Whether the option may be given several times."""
 
     def read(self, label: str, value: object) -> Any:
         """The value as the server takes it; ``label`` is what it is called in messages."""
         try:
             return self.parse(value)
-        except (ValueError, TypeError, OverflowError, OSError, GpuwiseError):
-            raise GpuwiseError(f"{label} is {_short(value)}; it must be {self.expected}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, OSError, GpuwiseError):
+            raise GpuwiseError(f"{label} is {short(value)}; it must be {self.expected}") from None
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
+def _roles(kind: Records, value: Any) -> Any:
+    """Roles from ``ps:2,cpus=4``, from a list of such, or from tables."""
+    given = [value] if isinstance(value, (str, dict)) else value
+    if not isinstance(given, list) or not given:
         raise ValueError
-    return value
+    return kind.plain([_role(kind, each) for each in given])
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _whole(value: Any) -> int:
+def _role(kind: Records, value: Any) -> Any:
     if isinstance(value, str):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError
-    return value
+        return kind.from_text(value, lambda entry, text: reader_of(entry)(text))
+    known = entries(kind.declaration)
+    return kind.declaration(**{name: reader_of(known[name])(each) for name, each in value.items()})
 
 
-def _seconds(value: Any) -> float:
-    return _number(parse_duration_s(value) if isinstance(value, str) else value)
-
-
-def _run_time(value: Any) -> float:
-    seconds = _seconds(value)
-    if seconds <= 0:
-        raise ValueError
-    return seconds
-
-
-def _bytes(value: Any) -> float:
-    return _number(parse_bytes(value) if isinstance(value, str) else value)
-
-
-def _words(value: Any) -> list[str]:
-    """A list, or words joined by commas."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        raise ValueError
-    words = [_text(part).strip() for part in parts]
-    if not all(words):
-        raise ValueError
-    return words
-
-
-def _command(value: Any) -> list[str]:
-    words = shlex.split(value) if isinstance(value, str) else value
-    if not isinstance(words, list) or not words:
-        raise ValueError
-    return [_text(word) for word in words]
-
-
-def _gpus(value: Any) -> int | tuple[int, int]:
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", value)):
-        low, high = int(match[1]), int(match[2])
-        if not 0 < low <= high:
-            raise ValueError
-        return low, high
-    if (count := _whole(value)) < 0:
-        raise ValueError
-    return count
-
-
-def _array(value: Any) -> list[int]:
-    if isinstance(value, list):
-        return [_whole(index) for index in value]
-    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
-        count = _whole(value)
-        if not 0 < count <= MAX_ARRAY:
-            raise ValueError
-        return list(range(count))
-    return [index for part in _words(value) for index in _indexes(part)]
-
-
-def _indexes(part: str) -> range:
-    low, dash, high = part.partition("-")
-    first, last = int(low), int(high if dash else low)
-    if last < first or last - first >= MAX_ARRAY:
-        raise ValueError
-    return range(first, last + 1)
-
-
-def _ids(value: Any) -> list[str]:
-    if isinstance(value, list):
-        value = [str(each) if isinstance(each, int) and not isinstance(each, bool) else each for each in value]
-    return _words(str(_whole(value)) if isinstance(value, int) else value)
-
-
-def _sharing(value: Any) -> list[str]:
-    modes = [word.replace("-", "_").lower() for word in _words(value)]
-    if not {mode.name.lower() for mode in Sharing}.issuperset(modes):
-        raise ValueError
+def _modes(kind: Members, value: Any) -> list[str]:
+    modes = [word.replace("-", "_").lower() for word in read_words(value)]
+    kind.revive(modes)
     return modes
 
 
-def _deadline(value: Any) -> float:
-    """Unix time of a moment, or of a time from now on such as ``+6h``."""
-    if isinstance(value, str) and value.startswith("+"):
-        return round(time() + _seconds(value[1:]), 3)
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(_text(value))
-    return moment.timestamp()
-
-
-def _env(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError
-    return {name: _env_value(given) for name, given in value.items()}
-
-
-def _env_value(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError
-    return str(value)
-
-
-FIELDS: Mapping[str, Field] = {
-    "command": Field("command", _command, 'a list of words such as ["python", "train.py"], or one line'),
-    "workdir": Field("workdir", _text, "a folder"),
-    "env": Field("env", _env, 'names with values, such as LR = "0.1"'),
-    "name": Field("name", _text, "letters, digits and -_./:@+"),
-    "queue": Field("queue", _text, "the name of a queue"),
-    "gpus": Field("gpus", _gpus, "a number such as 2, or a range such as 1-4"),
-    "gpu_frac": Field("gpu_frac", _number, "a part of one GPU such as 0.5"),
-    "gpu_memory": Field("gpu_memory_bytes", _bytes, "memory a GPU, such as 4GiB"),
-    "gpu_type": Field("gpu_types", _words, "GPU types such as A100,V100"),
-    "sharing": Field("sharing", _sharing, "exclusive, time-slice, shared or mig, joined by commas"),
-    "cpus": Field("cpus", _number, "a number such as 4"),
-    "memory": Field("memory_bytes", _bytes, "memory of the whole job, such as 16GiB"),
-    "duration": Field("duration_s", _run_time, "a time such as 90, 30m, 2h or 1d"),
-    "steps": Field("steps", _number, "a number of training steps such as 10000"),
-    "model": Field("", _text, "a model such as torchvision:resnet50 or train.py:build"),
-    "batch": Field("", _whole, "a number of samples such as 64"),
-    "precision": Field("", _text, "fp32, tf32, fp16 or bf16"),
-    "optimizer": Field("", _text, "sgd, momentum or adam; none is a forward pass alone"),
-    "image": Field("", _whole, "pixels such as 224"),
-    "sequence": Field("", _whole, "tokens such as 512"),
-    "priority": Field("priority", _whole, "a whole number such as 10"),
-    "deadline": Field("deadline_s", _deadline, "a moment such as 2030-01-31T18:00, or a time from now such as +6h"),
-    "retries": Field("retries", _whole, "a whole number such as 3"),
-    "after": Field("after", _ids, "ids of jobs, such as 17,18"),
-    "array": Field("array", _array, "a number of tasks such as 10, or indexes such as 0-9 or 0,3,7"),
-    "processes": Field("processes", lambda value: str(Processes(value)), "one or per-gpu"),
-    "time_limit": Field("time_limit_s", _seconds, "a time such as 12h"),
-    "grace": Field("grace_s", _seconds, "a time such as 30s"),
+BY_NAME: Mapping[str, Reader] = {
+    "command": read_command, "gpus": read_gpus, "array": read_array, "after": read_ids, "deadline_s": read_deadline,
+    "duration_s": read_run_time,
+}  # fmt: skip
+"""Properties that people write in a way of their own."""
+BY_UNIT: Mapping[str, tuple[Reader, str]] = {
+    "s": (read_seconds, "a time such as 90, 30m or 2h"),
+    "bytes": (read_bytes, "a size such as 4GiB"),
 }
+BY_KIND: Mapping[type[Kind], Callable[[Any], Reader]] = {
+    Whole: lambda kind: read_whole,
+    Number: lambda kind: read_number,
+    Text: lambda kind: read_text,
+    Words: lambda kind: read_words,
+    Indexes: lambda kind: read_array,
+    Choice: lambda kind: lambda value: kind.plain(kind.revive(value)),
+    Members: lambda kind: partial(_modes, kind),
+    Labels: lambda kind: read_labels,
+    Variables: lambda kind: read_env,
+    Records: lambda kind: partial(_roles, kind),
+}
+"""From the kind of a property to how people write it; a new kind needs a line here."""
+REPEATED = (Labels, Records, Variables)
+
+
+def reader_of(entry: Entry) -> Reader:
+    """How a property is read from what people write."""
+    if entry.name in BY_NAME and entry.about.option:
+        return BY_NAME[entry.name]
+    if entry.about.unit in BY_UNIT:
+        return BY_UNIT[entry.about.unit][0]
+    return BY_KIND[type(entry.kind)](entry.kind)
+
+
+def _field(entry: Entry) -> Field:
+    about = entry.about
+    usual = BY_UNIT[about.unit][1] if about.unit in BY_UNIT else about.noun or entry.kind.noun
+    return Field(
+        entry.name, reader_of(entry), about.written or usual, about.option_help or about.help, about.metavar or None,
+        isinstance(entry.kind, REPEATED),
+    )  # fmt: skip
+
+
+FORECAST_ONLY: dict[str, Field] = {
+    "precision": Field("", read_text, "fp32, tf32, fp16 or bf16", "fp32, tf32, fp16 or bf16.", "KIND"),
+    "optimizer": Field(
+        "", read_text, "sgd, momentum or adam; none is a forward pass alone", "sgd, momentum or adam.", "KIND"
+    ),
+    "image": Field("", read_whole, "pixels such as 224", "Height and width of images.", "PIXELS"),
+    "sequence": Field("", read_whole, "tokens such as 512", "Length of sequences.", "TOKENS"),
+}
+"""How a model trains, which only its forecast needs."""
+_JOB = {entry.about.option: _field(entry) for entry in entries(JobRequest).values() if entry.about.option}
+_FIRST = (
+    "command",
+    "name",
+    "queue",
+    *(entry.about.option for entry in entries(JobNeeds).values() if entry.about.option),
+)
+FIELDS: Mapping[str, Field] = {key: _JOB[key] for key in _FIRST} | FORECAST_ONLY | _JOB
 """By the name that files use; options have the same with hyphens."""
 
 KEY_OF = {field.target: key for key, field in FIELDS.items() if field.target} | {"min_gpus": "gpus", "max_gpus": "gpus"}

@@ -10,7 +10,7 @@ from gpuwise.core.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from gpuwise.cli.live.client import Client
-    from gpuwise.service.forecast import Row
+    from gpuwise.service.forecast import Quantity, Row
 
 
 def foreseen(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> dict[str, Any]:
@@ -28,13 +28,22 @@ def foreseen(body: Mapping[str, Any], training: Mapping[str, Any], client: Clien
     if len(rows) > 1:
         made["speeds"] = {each.gpu: row.step_time_s.value / each.step_time_s.value for each in rows}
     if "steps" in body:
-        made["predicted_s"] = row.step_time_s.value * body["steps"]
+        whole = row.step_time_s.times(body["steps"])
+        made |= {"predicted_s": whole.value, "predicted_low_s": whole.low, "predicted_high_s": whole.high}
     if "gpu_memory_bytes" not in body:  # what is foreseen is no reason to refuse a job: it may have the whole GPU
-        made["gpu_memory_bytes"] = min(row.memory_bytes.value, row.capacity_bytes)
+        made |= _forecast("gpu_memory_bytes", row.memory_bytes, row.capacity_bytes)
     if "gpu_util_frac" not in body:
-        made["gpu_util_frac"] = row.gpu_util_pct.value / 100.0
+        made |= _forecast("gpu_util_frac", row.gpu_util_pct.times(0.01), 1.0)
     _tell(row)
     return made
+
+
+def _forecast(name: str, quantity: Quantity, most: float) -> dict[str, Any]:
+    """A forecast as the fields of a body: value, low, high and source; the value is at most ``most``."""
+    stem, unit = name.rsplit("_", 1)
+    value = min(quantity.value, most)
+    low, high = min(quantity.low, value), max(min(quantity.high, 1.0) if unit == "frac" else quantity.high, value)
+    return {name: value, f"{stem}_low_{unit}": low, f"{stem}_high_{unit}": high, f"{stem}_source": "predicted"}
 
 
 def _rows(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> list[Row]:

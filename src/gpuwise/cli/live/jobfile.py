@@ -18,7 +18,7 @@ from gpuwise.core.errors import GpuwiseError, nearest_names
 
 MAX_BYTES = 4 << 20
 _TABLE = re.compile(r"\s*\[\[\s*[\"']?job[\"']?\s*\]\]")
-_SETTING = re.compile(r"\s*(?:\[\s*(?:job\s*\.\s*)?)?[\"']?(?P<key>[\w-]+)[\"']?\s*[=.\]]")
+_SETTING = re.compile(r"\s*(?:\[{1,2}\s*(?:job\s*\.\s*)?)?[\"']?(?P<key>[\w-]+)[\"']?\s*[=.\]]")
 
 
 def read_jobfile(path: Path) -> list[Draft]:

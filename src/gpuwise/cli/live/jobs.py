@@ -109,8 +109,11 @@ def status_word(job: Job) -> str:
 
 
 def believed(job: Job) -> str:
-    """What is believed of a job's run time, and on what grounds."""
-    return f"{format_duration(job['duration_s'])}, {SOURCES.get(job['duration_source'], job['duration_source'])}"
+    """What is forecast of a job's run time, between what, and on what grounds."""
+    low, high = job.get("duration_low_s"), job.get("duration_high_s")  # a server of the version before has none
+    between = "" if low is None or high is None else f" ({format_duration(low)} to {format_duration(high)})"
+    source = SOURCES.get(job["duration_source"], job["duration_source"])
+    return f"{format_duration(job['duration_s'])}{between}, {source}"
 
 
 def progress_frac(job: Job) -> float | None:

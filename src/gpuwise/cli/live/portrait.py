@@ -7,7 +7,7 @@ from time import time
 from typing import Any
 
 from gpuwise.cli.live.jobs import Job, believed, command_line, progress_frac, status_word
-from gpuwise.cli.live.tables import listing, print_facts
+from gpuwise.cli.live.tables import listing, print_facts, printable
 from gpuwise.cli.live.times import both
 from gpuwise.cli.output import Output, cell
 from gpuwise.core.units import format_bytes, format_duration
@@ -31,6 +31,7 @@ def _facts(job: Job) -> dict[str, str]:
         "folder": job["workdir"] or "one of its own",
         "user, queue": f"{job['user']}, {job['queue']}",
         "needs": _needs(job),
+        "asked for": _asked(job),
         "priority": str(job["priority"] or ""),
         "after": ", ".join(job["after"]),
         "where": job["placement"],
@@ -42,6 +43,8 @@ def _facts(job: Job) -> dict[str, str]:
         "should end": both(None if job["ended_at"] else job.get("estimated_finish")),
         "deadline": both(job["deadline_s"]),
         "run time": believed(job),
+        "memory": _memory(job),
+        "utilization": _utilization(job),
         "GPU time": format_duration(job["gpu_s"]) if job["gpu_s"] else "",
         "peak memory": format_bytes(job["peak_memory_bytes"]) if job["peak_memory_bytes"] else "",
         "interrupted": _times(job["preemptions"]),
@@ -59,6 +62,38 @@ def _needs(job: Job) -> str:
     share = f"{100 * job['gpu_frac']:g} % of " if job["gpu_frac"] < 1 else ""
     memory = f", {format_bytes(job['gpu_memory_bytes'])} on each" if job["gpu_memory_bytes"] else ""
     return f"{share}{job['gpus']} GPU{'s' * (job['gpus'] != 1)}{memory}"
+
+
+_TOLD = ("gpus", "gpu_frac", "priority", "gpu_memory", "gpu_util", "speeds")
+"""What of a job's needs has a line of its own, or is not for people; names begin with these."""
+
+
+def _asked(job: Job) -> str:
+    needs = {name: value for name, value in job.get("needs", {}).items() if not name.startswith(_TOLD)}
+    return printable("; ".join(f"{name} {_words(value)}" for name, value in needs.items()))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_words(each)}" for key, each in value.items())
+    return ",".join(map(_words, value)) if isinstance(value, list) else f"{value}"
+
+
+def _memory(job: Job) -> str:
+    """What is forecast of its memory, where that is more than one declared number."""
+    low, high = job.get("gpu_memory_low_bytes"), job.get("gpu_memory_high_bytes")
+    if low is None or high is None:
+        return ""
+    between = f"{format_bytes(low)} to {format_bytes(high)}"
+    return f"{format_bytes(job['gpu_memory_bytes'])} on each GPU ({between}), {job['gpu_memory_source']}"
+
+
+def _utilization(job: Job) -> str:
+    value, low, high = (job.get(f"gpu_util{part}_frac") for part in ("", "_low", "_high"))
+    if value is None:
+        return ""
+    between = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f} %)"
+    return f"{100 * value:.0f} % of its GPUs{between}, {job['gpu_util_source']}"
 
 
 def _progress(job: Job) -> str:

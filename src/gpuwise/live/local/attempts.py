@@ -22,13 +22,15 @@ from gpuwise.engine.journal import placement_of, plain
 from gpuwise.live.local import shim
 from gpuwise.live.local.files import open_regular, read_whole, replace
 
+FORMAT = 1
+"""Of the files in an attempt's folder; launch.json says which, and one that says nothing is of format 1."""
 TOKEN_LENGTH = 32
 LARGEST_BYTES = 64 * 1024
 """No file in an attempt's folder is larger, but for the one with the environments of all processes."""
 LARGEST_LAUNCH_BYTES = shim.LARGEST_BYTES
 LARGEST_ERRNO = 4095
 """The kernel has no larger error numbers."""
-LEAVE, RUN = "leave", "run"
+LEAVE, PAUSE, RUN = "leave", "pause", "run"
 """What control.json may ask of a job."""
 NOT_ITS_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
 """Errors that say something of this machine, and nothing of the file that was to be opened."""
@@ -169,6 +171,11 @@ class Attempt:
         """How it ended; of a file that cannot be read, nothing is known."""
         return Exit.parse(self.read("exit"))
 
+    @property
+    def format(self) -> object:
+        """The format of its files."""
+        return self.read("launch").get("v", FORMAT)
+
     def order(self, want: str, **details: Any) -> int:
         """Writes down what its supervisor shall do; the order's number."""
         before = self.read("orders")
@@ -188,6 +195,15 @@ class Attempt:
     def can_suspend(self) -> bool:
         """Whether its job saves its state when asked to leave."""
         return self.read("sdk").get("can_suspend") is True
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether its job stands still between two steps when asked; SDKs from before time slices do not say so."""
+        return self.read("sdk").get("can_pause") is True
+
+    def is_paused(self, seq: int) -> bool:
+        """Whether its job says that it stands still, as it was asked to by the request of this number."""
+        return whole(self.read("paused"), "seq") == seq
 
     def place(self) -> tuple[int, Placement]:
         """Which placement of its job it stands for, counted from 1, and where that is."""

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.live.local.attempts import Exit, finite, text, whole
 from gpuwise.live.local.limits import peak_memory_bytes, ran_out_of_memory, tail
-from gpuwise.live.local.outbox import Outbox, Wanted
+from gpuwise.live.local.outbox import Outbox
 from gpuwise.live.local.outcome import Outcome, cause_of, judge
 from gpuwise.live.local.plan import Goal
 from gpuwise.live.local.runs import Run
-from gpuwise.live.local.steps import believed_steps, scaled
 
 LAST_LINE_LENGTH = 200
+SEEN: Mapping[Outcome, Phase] = {
+    Outcome.SUCCEEDED: Phase.SUCCEEDED,
+    Outcome.FAILED: Phase.FAILED,
+    Outcome.OUT_OF_MEMORY: Phase.FAILED,
+    Outcome.LOST: Phase.FAILED,
+    Outcome.SUSPENDED: Phase.SUSPENDED,
+    Outcome.MOVED: Phase.MOVED,
+    Outcome.CANCELLED: Phase.STOPPED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,8 @@ class Ending:
 
     exit: Exit
     outcome: Outcome
-    cause: str
+    cause: Cause
+    text: str
     peak_memory_bytes: float | None
 
     @classmethod
@@ -38,42 +49,42 @@ class Ending:
         outcome = judge(ended, goal, left_as_asked=left, final=final, why=why, no_memory=no_memory)
         limit = finite(attempt.read("launch"), "memory_bytes")
         last = last_line(tail(output, offset)) if outcome is Outcome.FAILED else ""
-        cause = ""
+        told = ""
         if outcome in (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST):
-            cause = cause_of(ended, outcome, why=why, limit_bytes=limit, last_line=last)
+            told = cause_of(ended, outcome, why=why, limit_bytes=limit, last_line=last)
         peak = peak_memory_bytes(ended, group) if stand_in else run.gpu_memory_bytes or None
-        return cls(ended, outcome, cause, peak)
+        return cls(ended, outcome, _cause(outcome, why, final), told, peak)
 
-    def tell(self, outbox: Outbox, run: Run, want: Wanted, goal: Goal) -> None:
-        """Tells the engine and the records; of a run that was to be gone, only the records if we ended it."""
-        uid, at_s = run.uid, outbox.moment(self.exit.at, want.row)
-        if goal is not Goal.END or self.exit.asked:
-            outbox.ended(run, self.exit, self.outcome, self.cause, self.peak_memory_bytes, at_s)
-        if goal is Goal.END:
+    def tell(self, outbox: Outbox, run: Run, goal: Goal) -> None:
+        """Tells how a run ended; of one that was to be gone only if we ended it."""
+        if goal is Goal.END and not self.exit.asked:
             return
-        if run.is_started:
-            outbox.started(run, want)
-        if self.outcome is Outcome.SUCCEEDED:
-            outbox.finished(uid, want, at_s)
-        elif self.outcome is Outcome.SUSPENDED:
-            outbox.suspended(uid, want, _saved_steps(outbox, run, want))
-        elif self.cause:
-            outbox.failed(uid, want, self.cause, at_s, run.declared_steps)
+        if run.is_started and goal is Goal.RUN:
+            outbox.running(run)
+        kept = _saved_steps(outbox, run) if self.outcome is Outcome.SUSPENDED else outbox.kept(run.uid)
+        details = Details(cause=self.cause, text=self.text, peak_memory_bytes=self.peak_memory_bytes)
+        outbox.ended(run, SEEN[self.outcome], self.exit, details, kept)
 
     @staticmethod
-    def parked(outbox: Outbox, run: Run, want: Wanted, now_s: float) -> None:
-        """A run that was stopped where it is keeps what it has done."""
-        outbox.ended(run, Exit(), Outcome.SUSPENDED, "", None, now_s)
-        outbox.suspended(run.uid, want, believed_steps(outbox.state.jobs, want.row, now_s))
+    def parked(outbox: Outbox, run: Run) -> None:
+        """A run that was stopped where it is keeps all that it has done."""
+        outbox.ended(run, Phase.SUSPENDED, Exit(), Details(), (None, None))
 
 
-def _saved_steps(outbox: Outbox, run: Run, want: Wanted) -> float:
+def _cause(outcome: Outcome, why: str, final: bool) -> Cause:
+    """What kind of failure it was; ``why`` is the reason for which it was ended, ``final`` if its job ends with it."""
+    if outcome is Outcome.OUT_OF_MEMORY:
+        return Cause.OUT_OF_MEMORY
+    if outcome is Outcome.LOST:
+        return Cause.DEVICE_LOST if why else Cause.LOST
+    return Cause.LIMIT if why and final else Cause.ERROR
+
+
+def _saved_steps(outbox: Outbox, run: Run) -> tuple[float, float | None]:
     saved = run.attempt.read("saved")
-    total = outbox.state.jobs.steps.item(want.row)
-    steps = scaled(finite(saved, "step"), finite(saved, "steps") or None, total, run.declared_steps)
-    if steps is None or "step" not in saved:
-        return outbox.kept(run.uid, want.row, run.declared_steps)
-    return steps
+    if "step" not in saved:
+        return outbox.kept(run.uid)
+    return finite(saved, "step"), finite(saved, "steps") or None
 
 
 def last_line(printed: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The fleet: every attempt that is not over, brought step by step to where the engine wants its job."""
+"""The fleet: every attempt that is not over, brought step by step to where its job is wanted."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from gpuwise.core.jobs import PLACED, Status
-from gpuwise.core.state import ClusterState
+from gpuwise.core.assignments import Intent
+from gpuwise.core.commands import Placement
+from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.core.units import GIB, format_bytes
-from gpuwise.devices.machine import Machine, MachineError, Where
+from gpuwise.devices.machine import DeviceInUseError, Machine, MachineError, Where
 from gpuwise.live.clock import Clock
 from gpuwise.live.local.attempts import Attempt, AttemptState, Folders
 from gpuwise.live.local.endings import Ending
 from gpuwise.live.local.launch import LaunchSpec
-from gpuwise.live.local.outbox import HOLDING, Outbox, Wanted
+from gpuwise.live.local.outbox import Outbox
 from gpuwise.live.local.outcome import Outcome
-from gpuwise.live.local.plan import Action, Actual, Goal, Means, next_action
-from gpuwise.live.local.runs import LAUNCH_S, LOOK_AGAIN_S, OBEY_S, Run
+from gpuwise.live.local.plan import STANDS_STILL, Action, Actual, Goal, Means, next_action
+from gpuwise.live.local.runs import LAUNCH_S, LOOK_AGAIN_S, OBEY_S, PAUSE_S, Run
 from gpuwise.live.local.starter import Starter
 from gpuwise.live.local.traffic import Traffic
+from gpuwise.live.local.turns import Switching, Turns
+from gpuwise.live.local.wanted import Wanted, Wishes
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Fleet:
         machine: Machine,
         starter: Starter,
         outbox: Outbox,
+        wishes: Wishes,
         clock: Clock,
         launch_of: Callable[[str], LaunchSpec],
     ) -> None:
@@ -55,10 +57,14 @@ class Fleet:
         self._machine = machine
         self._starter = starter
         self._outbox = outbox
+        self._wishes = wishes
         self._clock = clock
         self._launch_of = launch_of
         self.runs: dict[Path, Run] = {}
-        self._traffic = Traffic(machine, outbox, self.runs)
+        self._traffic = Traffic(machine, wishes, self.runs)
+        self.taken_devices: frozenset[Where] = frozenset()
+        """Devices on which others than jobs of this service compute."""
+        self._turns = Turns(self._traffic)
         self._todo: dict[str, None] = {}
         self._waiting: dict[str, float] = {}
         """Jobs about which nothing could be done, and when to try again if nothing happens before."""
@@ -72,24 +78,30 @@ class Fleet:
 
     # -- what it is told ------------------------------------------------------------------------------------------
 
-    def bind(self, state: ClusterState) -> None:
-        """Begins anew from what is on disk and in the engine."""
+    def begin_again(self) -> None:
+        """Begins again from what is on disk and what is wanted."""
         self.runs.clear()
         self._waiting, self._todo, self._over, self._told = {}, {}, [], []
         self._complaints.clear()
         for attempt in self._folders.live():
-            run = self.runs[attempt.folder] = self._starter.adopt(attempt)
-            parked = attempt.read("orders").get("want") == "park"
-            run.told_over |= parked and Wanted.of(state, attempt.uid).status is not Status.SUSPENDING
+            self.runs[attempt.folder] = self._starter.adopt(attempt)
             self.touch(attempt.uid)
-        status = state.jobs.status[: len(state.jobs)]
-        for row in np.flatnonzero(np.isin(status, [int(each) for each in HOLDING])).tolist():
-            self.touch(state.jobs.ids[row])
+        self.touch(*self._wishes.jobs())
 
     @property
     def closed_devices(self) -> set[Where]:
         """Devices on which nothing may be started now."""
         return self._traffic.closed_devices
+
+    @property
+    def switching(self) -> Switching:
+        """What turns have cost."""
+        return self._turns.switching
+
+    def went_on(self, run: Run) -> None:
+        """A run may have done what it was told when its turn came."""
+        if run.actual() is Actual.RUNNING:
+            self._turns.went_on(run.uid, self._clock.now_s())
 
     def touch(self, *uids: str) -> None:
         """Something may have to be done about these jobs."""
@@ -118,15 +130,12 @@ class Fleet:
         except OSError:
             run.check_s = now_s  # its job has no place any more, and that ends it as soon as it can be ended
 
-    def kept(self, uid: str, want: Wanted) -> float:
-        """What the last checkpoint of a job keeps."""
-        return self._outbox.kept(uid, want.row, self._launch_of(uid).request.steps is not None)
-
     # -- time -----------------------------------------------------------------------------------------------------
 
     def next_check_s(self) -> float:
         """When something is to be looked at again by itself."""
-        return min([*map(self._due_s, self.runs.values()), *self._waiting.values()], default=math.inf)
+        checks = [*map(self._due_s, self.runs.values()), *self._waiting.values()]
+        return min([self._turns.next_s(), *checks])
 
     def check(self, now_s: float) -> None:
         """Looks at what is due."""
@@ -153,7 +162,10 @@ class Fleet:
 
     def settle(self) -> None:
         """Does what can be done now about all jobs that were touched."""
-        while self._todo:
+        while True:
+            self.touch(*self._turns.update(self._clock.now_s()))
+            if not self._todo:
+                return
             uid = next(iter(self._todo))
             del self._todo[uid]
             self._waiting.pop(uid, None)
@@ -174,7 +186,7 @@ class Fleet:
             log.warning("job %s: %s; trying again", uid, error, exc_info=None if foreseen else error)
 
     def _reconcile(self, uid: str) -> None:
-        want = Wanted.of(self._outbox.state, uid)
+        want = self._wishes.of(uid)
         runs = self._of(uid)
         for run in runs:
             self._advance(run, want, self._traffic.goal(run, want) if run is runs[-1] else Goal.END)
@@ -186,20 +198,31 @@ class Fleet:
 
     def _begin(self, uid: str, want: Wanted) -> None:
         """Nothing runs of this job; what should?"""
-        if want.status is Status.SUSPENDING:
-            self._outbox.suspended(uid, want, self.kept(uid, want))
-        if want.status not in PLACED or want.placement is None:
-            return
-        attempt = self._folders.attempt(uid, want.number)
+        if want.intent is Intent.STOP:
+            self._wishes.forget(uid, want.attempt)
+        elif want.intent is Intent.SUSPEND:
+            self._outbox.never_ran(uid, want.attempt, Phase.SUSPENDED)
+        elif want.placement is None:
+            self._refuse(uid, want, Cause.UNAVAILABLE, want.trouble)
+        else:
+            self._begin_there(uid, want, want.placement)
+
+    def _begin_there(self, uid: str, want: Wanted, placement: Placement) -> None:
+        attempt = self._folders.attempt(uid, want.attempt)
         if attempt.state() is not AttemptState.ABSENT and not self._set_aside(attempt):
             self.runs[attempt.folder] = self._starter.adopt(attempt)
             self.touch(uid)
-        elif want.status is Status.RUNNING:
-            self._fail(uid, want, "nothing is left of it")
-        elif self._traffic.is_blocked(want.placement, uid):
+        elif want.started:
+            self._fail(uid, want, "nothing is left of it", Cause.LOST)
+        elif self._must_wait(uid, placement):
             self._waiting[uid] = math.inf
+        elif not self.taken_devices.isdisjoint(placement.devices()):
+            self._refuse(uid, want, Cause.BUSY, "others than jobs of gpuwise compute on its GPUs")
         else:
             self._launch(attempt, want)
+
+    def _must_wait(self, uid: str, placement: Placement) -> bool:
+        return self._traffic.is_blocked(placement, uid) or self._turns.must_wait(uid, placement)
 
     def _set_aside(self, attempt: Attempt) -> bool:
         """Moves the files of an earlier service's job with the same name away; False if they are this job's own."""
@@ -213,14 +236,24 @@ class Fleet:
         assert want.placement is not None
         try:
             run = self._starter.write(attempt, self._launch_of(attempt.uid), want.placement)
+        except DeviceInUseError as error:
+            self._refuse(attempt.uid, want, Cause.BUSY, str(error))
+            return
         except MachineError as error:
             self._fail(attempt.uid, want, str(error))
             return
         self.runs[attempt.folder] = run
         self._starter.spawn(run)
 
-    def _fail(self, uid: str, want: Wanted, cause: str) -> None:
-        self._outbox.failed(uid, want, cause, self._clock.now_s(), self._launch_of(uid).request.steps is not None)
+    def _fail(self, uid: str, want: Wanted, text: str, cause: Cause = Cause.ERROR) -> None:
+        """An attempt could not be started, or nothing is left of it."""
+        self._outbox.never_ran(uid, want.attempt, Phase.FAILED, Details(cause=cause, text=text))
+        self._wishes.forget(uid, want.attempt)
+
+    def _refuse(self, uid: str, want: Wanted, cause: Cause, text: str) -> None:
+        """An attempt cannot be started here now, through no fault of its job."""
+        self._outbox.never_ran(uid, want.attempt, Phase.REFUSED, Details(cause=cause, text=text))
+        self._wishes.forget(uid, want.attempt)
 
     def _advance(self, run: Run, want: Wanted, goal: Goal) -> None:
         """Takes a run one step towards its goal."""
@@ -228,15 +261,15 @@ class Fleet:
         if state is AttemptState.LOST:
             state = self._starter.clear_away(run)
         if state is AttemptState.ENDED:
-            self._end(run, want, Goal.END if run.number <= want.over else goal)
+            self._end(run, want, goal)
         elif state is AttemptState.ABSENT:
             self._see_to_claim(run, want, goal)
         elif state is not AttemptState.LOST:
             self._starter.find_supervisor(run)
             actual = run.actual()
             if goal is Goal.RUN and actual is not Actual.LAUNCHING and run.is_started:
-                self._outbox.started(run, want)
-            self._act(run, want, goal, actual)
+                self._outbox.running(run, begins=not want.started)
+            self._act(run, want, self._turns.goal(run, goal), actual)
 
     def _act(self, run: Run, want: Wanted, goal: Goal, actual: Actual) -> None:
         now_s = self._clock.now_s()
@@ -245,12 +278,15 @@ class Fleet:
                 self._give_up(run, "is stuck")
             return
         exceeded = self._exceeded(run, now_s)
-        if exceeded and actual not in (Actual.STOPPING, Actual.PARKED):
+        is_suspended = actual is Actual.PARKED and goal is not Goal.STAND_BY
+        if exceeded and actual is not Actual.STOPPING and not is_suspended:
             self._end_it(run, lambda: run.stop(now_s, exceeded))
         else:
             self._carry_out(next_action(goal, actual, self._means(run, want, now_s)), run, want, now_s)
         if actual is Actual.PARKED and goal is Goal.AWAY:
             self._parked(run, want)
+        elif actual in STANDS_STILL and goal is Goal.STAND_BY:
+            self.touch_waiting()
         self._look_again(run, now_s)
 
     def _exceeded(self, run: Run, now_s: float) -> str:
@@ -272,13 +308,14 @@ class Fleet:
 
     def _carry_out(self, action: Action, run: Run, want: Wanted, now_s: float) -> None:
         if action is Action.GO_ON and want.placement is not None:
-            if self._traffic.is_blocked(want.placement, run.uid):
+            if self._must_wait(run.uid, want.placement):
                 self._waiting[run.uid] = math.inf
             else:
-                cores = self._starter.launcher.move(run.attempt, run.per_gpu, want.placement)
-                run.go_on(now_s, want.number, want.placement, cores)
+                self._go_on(run, want.attempt, want.placement, now_s)
         elif action is Action.ASK:
             run.ask_to_leave(now_s)
+        elif action is Action.PAUSE:
+            run.ask_to_pause(now_s)
         elif action is Action.PARK:
             run.park(now_s)
         elif action is Action.STOP:
@@ -286,14 +323,25 @@ class Fleet:
         elif action is Action.KILL:
             self._end_it(run, lambda: run.kill(now_s))
 
+    def _go_on(self, run: Run, number: int, placement: Placement, now_s: float) -> None:
+        self._turns.told(run.uid, now_s)
+        if run.actual() in (Actual.PAUSING, Actual.PAUSED):
+            run.unpause()
+        else:
+            cores = self._starter.launcher.move(run.attempt, run.per_gpu, placement)
+            run.go_on(now_s, number, placement, cores)
+
     def _look_again(self, run: Run, now_s: float) -> None:
         """Sets when to look at a run again if nothing is heard of it."""
         actual = run.actual()
-        if actual in (Actual.RUNNING, Actual.PARKED):
+        if actual in (Actual.RUNNING, Actual.PAUSED, Actual.PARKED):
             run.check_s = run.deadline_s = math.inf
         elif actual is Actual.LEAVING:
             run.deadline_s = min(run.deadline_s, now_s + run.grace_s)
             run.check_s = run.deadline_s if run.deadline_s > now_s else now_s + LOOK_AGAIN_S
+        elif actual is Actual.PAUSING:
+            run.deadline_s = min(run.deadline_s, now_s + PAUSE_S)
+            run.check_s = min(run.deadline_s, now_s + LOOK_AGAIN_S)
         elif actual is Actual.STOPPING:
             run.time_limit_s = math.inf
             run.check_s = run.deadline_s = min(run.deadline_s, now_s + run.grace_s + OBEY_S)
@@ -304,6 +352,8 @@ class Fleet:
 
     def _means(self, run: Run, want: Wanted, now_s: float) -> Means:
         found = Means.SAVES if run.attempt.can_suspend else Means.NONE
+        if run.attempt.can_pause:
+            found |= Means.PAUSES
         if now_s >= run.deadline_s:
             found |= Means.EXPIRED
         if want.placement is not None and self._traffic.fits(run, want.placement):
@@ -340,6 +390,7 @@ class Fleet:
 
     def _drop(self, run: Run) -> None:
         del self.runs[run.attempt.folder]
+        self._outbox.forget(run.uid, run.number)
         if run.is_foreign:  # its folder is needed for another
             self._starter.remove_traces(run.attempt)
         else:
@@ -348,20 +399,26 @@ class Fleet:
     def _end(self, run: Run, want: Wanted, goal: Goal) -> None:
         group = self._starter.group(run.attempt)
         ending = Ending.of(run, goal, self._folders.output(run.uid), group, self._machine.stand_in)
-        ending.tell(self._outbox, run, want, goal)
+        # Also one that has lost its device is wanted, as long as nobody who wants it knows of that.
+        is_wanted = want.intent is Intent.RUN and want.attempt == run.number and not run.is_foreign
+        ending.tell(self._outbox, run, Goal.RUN if is_wanted else goal)
         self._drop(run)
-        if ending.outcome is Outcome.MOVED and goal is Goal.RUN and want.placement is not None:
-            # It left late, as it had been asked to before it was told to go on.
-            self._launch(self._folders.attempt(run.uid, want.number), want)
+        if goal is Goal.RUN and ending.outcome is Outcome.MOVED and want.placement is not None:
+            # It left late, as it had been asked to before it was resumed.
+            self._launch(self._folders.attempt(run.uid, want.attempt), want)
+        elif is_wanted:
+            self._wishes.forget(run.uid, run.number)
         self.touch_waiting()
 
     def _parked(self, run: Run, want: Wanted) -> None:
-        """A run that was stopped where it is has left its devices, as far as the engine is concerned.
+        """A run that was stopped where it is has left its devices.
 
-        Its end is reported once. The engine is told whenever it waits to hear: it may have given the job another place
-        and taken it back before the run could go on there.
+        Its end is told once. Its job may have been given another place and had it taken back before the run could go on
+        there: then it is suspended once more, under the newer attempt.
         """
-        Ending.parked(self._outbox, run, want, self._clock.now_s())
+        if want.attempt > run.number:
+            self._outbox.never_ran(run.uid, want.attempt, Phase.SUSPENDED, keeps_all=True)
+        Ending.parked(self._outbox, run)
         run.told_over = True
         self.touch_waiting()  # after a restart it may be news to us only, and others wait for these devices
 

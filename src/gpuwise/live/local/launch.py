@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from gpuwise.core.request import JobRequest, Processes
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
-from gpuwise.live.local.attempts import Attempt, Folders, as_json
+from gpuwise.live.local.attempts import FORMAT, Attempt, Folders, as_json
 from gpuwise.live.local.cgroups import Cgroups
 from gpuwise.live.local.limits import confine, memory_limit_bytes
+from gpuwise.live.local.tasks import Task, tasks_of
 
 INHERITED = (
     "PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV",
@@ -50,6 +52,7 @@ class Launcher:
         attempt.write(
             "launch",
             {
+                "v": FORMAT,
                 "uid": attempt.uid,
                 "attempt": attempt.number,
                 "token": token,
@@ -62,9 +65,9 @@ class Launcher:
                 "memory_bytes": limits.memory_bytes if limits.memory_bytes < float("inf") else None,
                 "grace_s": request.grace_s,
                 "time_limit_s": request.time_limit_s,
-                "declared_steps": request.steps is not None,
                 "per_gpu": request.processes is Processes.PER_GPU,
                 "placement": as_json(placement),
+                **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
             },
         )
 
@@ -78,15 +81,24 @@ class Launcher:
         parts = split(placement) if per_gpu else [placement]
         return [None if (cores := self.machine.cores(part)) is None else list(cores) for part in parts]
 
+    def task_affinity(self, tasks: Sequence[Task], placement: Placement) -> list[list[int] | None]:
+        """The cores of each task; one without devices may use those of all."""
+        parts = [task.placement if task.placement.grants else placement for task in tasks]
+        return [list(cores) if (cores := self.machine.cores(part)) else None for part in parts]
+
     def move(self, attempt: Attempt, per_gpu: bool, placement: Placement) -> list[list[int] | None]:
         """Opens the cores of another place to an attempt; those that each of its processes is to be moved to."""
         if self.cgroups is not None:
             self.cgroups.confine(attempt.name, self.machine.cores(placement))
+        if placement.tasks:
+            return self.task_affinity(tasks_of(placement, attempt.read("launch")["task_gpus"]), placement)
         return self.affinity(per_gpu, placement)
 
     def _processes(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> list[dict[str, Any]]:
         request = spec.request
         common = self._environment(attempt, token, spec, placement)
+        if placement.tasks:
+            return self._task_processes(spec, common, placement)
         per_gpu = request.processes is Processes.PER_GPU
         affinity = self.affinity(per_gpu, placement)
         if not per_gpu:
@@ -96,6 +108,20 @@ class Launcher:
             {"argv": request.command, "env": common | self._own(part) | world | _rank(rank), "affinity": affinity[rank]}
             for rank, part in enumerate(split(placement))
         ]
+
+    def _task_processes(self, spec: LaunchSpec, common: dict[str, str], placement: Placement) -> list[dict[str, Any]]:
+        """One process per task, all in one world; each sees its own devices only, so its local rank is 0."""
+        tasks = tasks_of(placement, task_gpus(spec.request))
+        world = {"WORLD_SIZE": str(len(tasks)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        affinity = self.task_affinity(tasks, placement)
+        processes = []
+        for rank, task in enumerate(tasks):
+            shown = self.machine.environment(as_asked(task.placement, spec.request), memory_bytes=spec.memory_bytes)
+            if not task.placement.grants:
+                shown.pop("OMP_NUM_THREADS", None)  # as many threads as it has devices would be none
+            own = {**world, **task.environment(), "RANK": str(rank), "LOCAL_RANK": "0"}
+            processes.append({"argv": spec.request.command, "env": common | shown | own, "affinity": affinity[rank]})
+        return processes
 
     def _own(self, part: Placement) -> dict[str, str]:
         """What the one device of a process changes; on GPUs every process sees all, and takes the one of its rank."""
@@ -117,6 +143,11 @@ class Launcher:
             given["GPUWISE_ARRAY_INDEX"] = str(spec.array_index)
         shown = self.machine.environment(as_asked(placement, spec.request), memory_bytes=spec.memory_bytes)
         return inherited() | dict(spec.request.env) | given | shown
+
+
+def task_gpus(request: JobRequest) -> dict[str, int]:
+    """GPUs of a task of each role of a job."""
+    return {role.name: role.gpus for role in request.roles}
 
 
 def inherited() -> dict[str, str]:

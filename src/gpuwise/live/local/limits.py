@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuwise.core.commands import Placement
 from gpuwise.core.request import JobRequest
+from gpuwise.core.tasks import task_counts
 from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.live.local.attempts import Exit
@@ -46,15 +47,23 @@ def memory_limit_bytes(request: JobRequest, believed_bytes: float, placement: Pl
     if its user said so, else its share of each, and what it asks for beside. On GPUs only the latter; nothing asked for
     is no limit.
     """
+    beside_bytes = _task_bytes(request, placement) if placement.tasks else request.memory_bytes
     if not machine.stand_in:
-        return request.memory_bytes or math.inf
+        return beside_bytes or math.inf
     share = placement.milli / WHOLE_GPU_MILLI
     on_devices = 0.0
     for node, device in placement.devices():
         memory_bytes = machine.devices[node][device].memory_bytes
         usual = request.gpu_memory_bytes or share * memory_bytes
         on_devices += min(max(usual, believed_bytes), memory_bytes)
-    return on_devices + request.memory_bytes or math.inf
+    return on_devices + beside_bytes or math.inf
+
+
+def _task_bytes(request: JobRequest, placement: Placement) -> float:
+    """Memory of all tasks of a job with roles; 0, which is no limit, unless every role says how much it needs."""
+    counts = task_counts(placement.tasks)
+    each = [role.memory_bytes * counts.get(role.name, 0) for role in request.roles]
+    return sum(each) if all(each) else 0.0
 
 
 def confine(cgroups: Cgroups | None, name: str, memory_bytes: float, cores: tuple[int, ...] | None) -> Limits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -14,6 +15,10 @@ from typing import Any
 
 from gpuwise.live.local.attempts import finite, text, whole
 
+log = logging.getLogger(__name__)
+
+PROTOCOL = 1
+"""What messages must say as ``v``; jobs and supervisors of an earlier version that say so are understood."""
 MAX_BYTES = 4096
 MAX_A_POLL = 256
 """Messages taken in at one time, so that a flood does not keep the controller from its work."""
@@ -63,10 +68,20 @@ class Done(Message):
 
 @dataclass(frozen=True, slots=True)
 class Notice(Message):
-    """A supervisor has something new in its folder: ``started``, ``obeyed`` or ``exited``."""
+    """Something is new in the folder of an attempt.
+
+    Supervisors say ``started``, ``obeyed`` and ``exited``, jobs ``paused`` and ``resumed``.
+    """
 
     kind: str
     seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProtocol(Message):
+    """A job or supervisor of another version, whose messages we cannot know the meaning of."""
+
+    version: str
 
 
 Expected = Callable[[str, int], str]
@@ -81,13 +96,15 @@ def parse(data: bytes, expected: Expected) -> Message | None:
         found = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("v") != 1:
+    if not isinstance(found, dict):
         return None
     uid, attempt, token = text(found, "job"), whole(found, "attempt", -1), text(found, "token")
     if not uid or len(uid) > 64 or not 0 < attempt < 2**31 or not token.isascii() or not uid.isascii():
         return None
     if not hmac.compare_digest(token, expected(uid, attempt)):
         return None
+    if (version := found.get("v")) != PROTOCOL:
+        return OtherProtocol(uid, attempt, repr(version)[:40])
     make = _KINDS.get(text(found, "kind"))
     return make(uid, attempt, found) if make is not None else None
 
@@ -125,7 +142,7 @@ def _number(found: Mapping[str, Any], name: str) -> float | None:
 
 _KINDS: Mapping[str, Callable[[str, int, Mapping[str, Any]], Message | None]] = {
     "hello": _hello, "progress": _progressed, "saved": _saved, "done": _done,
-    "started": _notice, "obeyed": _notice, "exited": _notice,
+    "started": _notice, "obeyed": _notice, "exited": _notice, "paused": _notice, "resumed": _notice,
 }  # fmt: skip
 
 
@@ -139,6 +156,8 @@ class Mailbox:
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self._inode = _bind(self._socket, path)
+        self._refused: set[tuple[str, int]] = set()
+        """Attempts of which it was said that their messages are not understood."""
 
     def fileno(self) -> int:
         """For a selector."""
@@ -153,9 +172,21 @@ class Mailbox:
             except OSError:
                 break
             message = parse(data, self._expected)
-            if message is not None:
+            if isinstance(message, OtherProtocol):
+                self._refuse(message)
+            elif message is not None:
                 found.append(message)
         return found
+
+    def _refuse(self, message: OtherProtocol) -> None:
+        """Says once for each attempt that it is not understood."""
+        if (message.uid, message.attempt) not in self._refused:
+            self._refused.add((message.uid, message.attempt))
+            log.error(
+                "job %s, attempt %d: its messages are of protocol %s and this service understands %d; its progress is "
+                "not seen. Install the same version of gpuwise for jobs and service",
+                message.uid, message.attempt, message.version, PROTOCOL,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Takes nothing more; another mailbox that was opened in its place is left alone."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuwise.core.commands import Placement
-from gpuwise.live.local.attempts import LEAVE, RUN, Attempt, AttemptState, Exit, as_json, finite, whole
+from gpuwise.live.local.attempts import LEAVE, PAUSE, RUN, Attempt, AttemptState, Exit, as_json, finite, whole
 from gpuwise.live.local.plan import Actual
 from gpuwise.live.local.supervisors import Supervisor
 
@@ -16,6 +16,8 @@ LAUNCH_S = 60.0
 """A supervisor that has started nothing by then never will."""
 OBEY_S = 10.0
 """A supervisor that has not carried out an order by then is stuck."""
+PAUSE_S = 10.0
+"""A job that does not stand still between two steps by then is stopped where it is."""
 LOOK_AGAIN_S = 0.25
 """When to look whether something has happened of which the message was lost."""
 
@@ -30,7 +32,6 @@ class Run:
     placement: Placement
     grace_s: float
     time_limit_s: float = math.inf
-    declared_steps: bool = False
     per_gpu: bool = False
     supervisor: Supervisor | None = None
     spawned: int = 0
@@ -46,8 +47,6 @@ class Run:
     """Whether another service began it, so that it has nothing to do with the job of this name."""
     told_over: bool = False
     """Whether its end has been reported already: it is parked."""
-    progress_s: float = -math.inf
-    """When its progress was last news."""
     was_claimed: bool = False
     """Whether a supervisor was seen to have it; if its claim is gone then, somebody has removed it."""
     unwritten: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +73,6 @@ class Run:
             placement,
             grace_s=finite(launch, "grace_s", 10.0),
             time_limit_s=finite(launch, "time_limit_s", math.inf),
-            declared_steps=launch.get("declared_steps") is True,
             per_gpu=launch.get("per_gpu") is True,
         )
 
@@ -92,6 +90,12 @@ class Run:
     def is_started(self) -> bool:
         """Whether its processes were started."""
         return self.attempt.is_started
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was ended since it lost its device, not for what it did."""
+        orders = self.orders()
+        return orders.get("want") == "kill" and bool(orders.get("why")) and orders.get("final") is not True
 
     @property
     def started_at(self) -> float | None:
@@ -126,7 +130,10 @@ class Run:
             return Actual.LAUNCHING
         if want == "park":
             return Actual.PARKED if obeyed else Actual.PARKING
-        return Actual.LEAVING if self.attempt.read("control").get("want") == LEAVE else Actual.RUNNING
+        control = self.attempt.read("control")
+        if control.get("want") == PAUSE:
+            return Actual.PAUSED if self.attempt.is_paused(whole(control, "seq")) else Actual.PAUSING
+        return Actual.LEAVING if control.get("want") == LEAVE else Actual.RUNNING
 
     def hear_obeyed(self, seq: int) -> None:
         """Its supervisor says that it has carried out an order."""
@@ -139,15 +146,27 @@ class Run:
         self.attempt.ask(LEAVE)
         self.deadline_s = now_s + self.grace_s
 
+    def ask_to_pause(self, now_s: float) -> None:
+        """Asks the job to stand still before its next step."""
+        self.attempt.ask(PAUSE)
+        self.deadline_s = now_s + PAUSE_S
+
+    def unpause(self) -> None:
+        """Lets the job do its next step."""
+        self.attempt.ask(RUN)
+        self.deadline_s = math.inf
+
     def park(self, now_s: float) -> None:
         """Stops it where it is."""
         self._order(now_s + OBEY_S, "park")
 
     def go_on(self, now_s: float, number: int, placement: Placement, affinity: list[list[int] | None]) -> None:
         """Lets it go on, as the job's newest placement."""
-        if self.attempt.read("control").get("want") == LEAVE:
+        if self.attempt.read("control").get("want") in (LEAVE, PAUSE):
             self.attempt.ask(RUN)
-        where = {"as": number, "placement": as_json(placement), "affinity": affinity, "at": time.time()}
+        where: dict[str, Any] = {"as": number, "placement": as_json(placement), "affinity": affinity}
+        if number != self.number:  # otherwise it is only its turn again
+            where["at"] = time.time()
         self._order(now_s + OBEY_S, "run", **where)
         self.number, self.placement, self.told_over = number, placement, False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 from gpuwise.core.commands import Placement
 from gpuwise.live.clock import Clock
 from gpuwise.live.local import supervisors
-from gpuwise.live.local.attempts import Attempt, AttemptState, Exit, attempt_token, read_json, text
+from gpuwise.live.local.attempts import FORMAT, Attempt, AttemptState, Exit, attempt_token, read_json, text
 from gpuwise.live.local.launch import Launcher, LaunchSpec
 from gpuwise.live.local.leftovers import kill_leftovers
 from gpuwise.live.local.runs import LAUNCH_S, LOOK_AGAIN_S, Run
 from gpuwise.live.local.watch import Watch
+
+log = logging.getLogger(__name__)
 
 LONGEST_CLEARING_S = 1.0
 NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.EISDIR)
@@ -36,10 +39,17 @@ class Starter:
         return Run.of(attempt)
 
     def adopt(self, attempt: Attempt) -> Run:
-        """A run that somebody has begun; it is foreign if that was another service, with another secret."""
+        """A run that somebody has begun; it is foreign if that was another service, or one of a later version."""
         run = Run.of(attempt)
         named = {text(attempt.read("launch"), "token"), text(read_json(attempt.folder / "claim"), "token")} - {""}
-        run.is_foreign = run.told_over = bool(named) and self._token(attempt) not in named
+        is_unknown = attempt.format != FORMAT
+        if is_unknown:
+            log.error(
+                "job %s, attempt %d was started by another version of gpuwise (files of format %r, this is %d); it "
+                "cannot be taken over and is ended. Let jobs end before going back to an earlier version",
+                attempt.uid, attempt.number, attempt.format, FORMAT,
+            )  # fmt: skip
+        run.is_foreign = run.told_over = is_unknown or (bool(named) and self._token(attempt) not in named)
         return run
 
     def spawn(self, run: Run) -> None:

@@ -7,31 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuwise.core.assignments import Intent
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import PLACED
+from gpuwise.core.tasks import task_counts
 from gpuwise.devices.machine import Machine, Where
-from gpuwise.live.local.outbox import Outbox, Wanted
 from gpuwise.live.local.plan import Actual, Goal, goal_of
 from gpuwise.live.local.runs import Run
+from gpuwise.live.local.wanted import Wanted, Wishes
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The runs there are, against what the engine wants."""
+    """The runs there are, against what is wanted."""
 
     machine: Machine
-    outbox: Outbox
+    wishes: Wishes
     runs: Mapping[Path, Run]
     closed_devices: set[Where] = field(default_factory=set)
     """Devices on which nothing may be started now."""
 
     def goal(self, run: Run, want: Wanted) -> Goal:
-        """What is wanted of a run; one for a placement that the engine knows to be over shall be gone."""
-        if run.is_foreign:
+        """What is wanted of a run; one that has lost its device shall be gone."""
+        if run.is_foreign or run.is_interrupted:
             return Goal.END
-        if want.status in PLACED and run.number <= want.over and run.actual() not in (Actual.PARKING, Actual.PARKED):
-            return Goal.END
-        return goal_of(want.status, want.number, run.number)
+        return goal_of(want.intent, want.attempt, run.number)
 
     def is_blocked(self, placement: Placement, uid: str) -> bool:
         """Whether others have to leave these devices before a job can come to them."""
@@ -42,21 +41,21 @@ class Traffic:
         )
 
     def _must_leave(self, run: Run) -> bool:
-        want = Wanted.of(self.outbox.state, run.uid)
-        return self.goal(run, want) is not Goal.RUN and run.actual() is not Actual.PARKED
+        return self.goal(run, self.wishes.of(run.uid)) is not Goal.RUN and run.actual() is not Actual.PARKED
 
     def fits(self, run: Run, placement: Placement) -> bool:
         """Whether a parked run may go on there: only cores can be changed under a process, GPUs cannot."""
         if not self.machine.stand_in:
             return placement == run.placement
+        if task_counts(placement.tasks) != task_counts(run.placement.tasks):
+            return False
         return (placement.gpus, placement.milli) == (run.placement.gpus, run.placement.milli)
 
     def limit_s(self, run: Run) -> float:
         """When a job will have held GPUs for as long as it may."""
         if run.time_limit_s == math.inf:
             return math.inf
-        want = Wanted.of(self.outbox.state, run.uid)
-        if want.status not in PLACED or want.number != run.number:
+        want = self.wishes.of(run.uid)
+        if want.intent is not Intent.RUN or want.attempt != run.number:
             return math.inf
-        jobs = self.outbox.state.jobs
-        return float(jobs.placed_s.item(want.row) - jobs.held_s.item(want.row) + run.time_limit_s)
+        return want.held_since_s + run.time_limit_s

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.jobs import Shape, Status
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
 from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
@@ -157,8 +158,9 @@ class Assignment:
         count = len(nodes)
         gpus = np.where(np.asarray(capacity.up[:count]), nodes.gpus[:count], 0)
         found = np.bincount(nodes.gpu_type[:count], gpus, minlength=len(nodes.types))
-        for node, lost in capacity.lost.items():
-            found[nodes.type_of[node]] -= lost.bit_count()
+        for node, shut in capacity.shut.items():
+            if capacity.up[node]:
+                found[nodes.type_of[node]] -= shut.bit_count()
         return [float(each) for each in found]
 
     # -- one job on one type -------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class Assignment:
         view, reason = self.draft.view, self.draft.explain(job)
         look = outlook(view, job, self._signal)
         gpus = view.shape(job).gpus
-        if not look.by_speed and reason.code is not Why.NEVER_FITS:
+        if not look.by_speed and reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE):
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE, Why.NOT_CHOSEN):
             return reason

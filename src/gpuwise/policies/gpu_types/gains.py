@@ -124,7 +124,7 @@ def _somewhere(nodes: NodeTable, shape: Shape, code: int) -> Placement | None:
     left = shape.gpus
     first = nodes.type_of.index(code)
     for node in range(first, len(nodes)):
-        if nodes.type_of[node] == code:
+        if nodes.type_of[node] == code and node not in nodes.removed:
             count = min(left, nodes.gpus.item(node))
             grants.append(Grant(node, (1 << count) - 1))
             left -= count

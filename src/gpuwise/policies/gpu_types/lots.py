@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ MOST_KINDS = 48
 class Lot:
     """Waiting jobs of one shape and about the same gain: a part of their lane."""
 
-    lane: list[Entry]
+    lane: Sequence[Entry]
     at: int
     end: int
     outlook: Outlook
@@ -46,7 +46,7 @@ def wanted_gpus(view: ClusterView) -> float:
     return sum(len(lane) * _gpus(view.jobs.shapes[shape]) for shape, lane in view.waiting.lanes.items())
 
 
-def _kinds(lane: list[Entry]) -> list[int]:
+def _kinds(lane: Sequence[Entry]) -> list[int]:
     """Where each run of equal ranks begins; evenly spaced places and the last one if there are too many."""
     starts = [0]
     while (end := bisect_right(lane, (lane[starts[-1]][0], math.inf))) < len(lane):

@@ -187,6 +187,8 @@ class Offers:
         capacity, shape, node = self._gpus.draft.capacity, self._view.shape(job), where[0]
         if self._gpus.is_kept(where):
             return False
+        if not capacity.allowed(shape) >> node & 1:
+            return False
         host = capacity.free_cpus[node] >= shape.cpus and capacity.free_memory[node] >= shape.memory_bytes
         return bool(host) and capacity.up[node] and self._view.nodes.type_of[node] in capacity.types_for(shape)
 

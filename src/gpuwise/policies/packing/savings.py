@@ -8,7 +8,8 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.draft import Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speeds
 from gpuwise.policies.packing.shared_gpus import SharedGpus
 
@@ -81,7 +82,7 @@ class Waits:
         held = {**view.placed, **{job: draft.placement(job) for job in draft.started()}}
         for job, placement in held.items():
             assert placement is not None
-            left_s = view.remaining_s(job) or work_left_s(view, job)
+            left_s = view.time_left_s(job) or work_left_s(view, job)
             for device in placement.devices():
                 free_s[device] = max(free_s.get(device, 0.0), left_s)
         self._free = [(left_s, device) for device, left_s in free_s.items()] or [(0.0, (-1, -1))]

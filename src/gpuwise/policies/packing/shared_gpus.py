@@ -8,12 +8,14 @@ import numpy as np
 
 from gpuwise.core.capacity import OverAllocationError, first
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import Shape
+from gpuwise.core.rates import progresses
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed
 from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import idle_nodes
@@ -30,8 +32,8 @@ def require_most_jobs(name: str, most_jobs: int) -> None:
 
 
 def may_share(shape: Shape) -> bool:
-    """Whether a job is for one GPU that it may have others on."""
-    return shape.gpus == shape.max_gpus == 1 and Sharing.SHARED in shape.sharing
+    """Whether a job is for one GPU that it may have others on; the tasks of a job with roles are the placer's."""
+    return shape.gpus == shape.max_gpus == 1 and Sharing.SHARED in shape.sharing and not shape.roles
 
 
 def utilization(view: ClusterView, job: int) -> float:
@@ -64,7 +66,8 @@ class SharedGpus:
         self.load = np.array([sum(utilization(draft.view, job) for job in here) for here in self.jobs], dtype="f8")
         """Utilizations of the jobs on each GPU, added up."""
         self._memory: Array = capacity.open_memory[nodes, devices]
-        self._milli_left: Array = capacity.open_milli[nodes, devices].astype("i8")
+        takes_more = (capacity.open_sharing[nodes, devices] != 0) & np.asarray(capacity.up, dtype=bool)[nodes]
+        self._milli_left: Array = np.where(takes_more, capacity.open_milli[nodes, devices], 0).astype("i8")
         self._type: Array = draft.view.nodes.gpu_type[nodes]
         self._least: float | None = None
 
@@ -83,6 +86,9 @@ class SharedGpus:
         types = self._draft.capacity.types_for(shape)
         if len(types) < len(self._draft.view.nodes.types):
             room &= np.isin(self._type, types)
+        if shape.require or shape.avoid:
+            allowed = self._draft.capacity.allowed(shape)
+            room &= np.array([bool(allowed >> node & 1) for node, _ in self.where], dtype=bool)
         return room
 
     def least_load(self) -> float:
@@ -109,7 +115,7 @@ class SharedGpus:
     def join(self, job: int, gpu: int) -> bool:
         """Starts a job beside others, unless it gets nowhere there or the node has too little else for it."""
         placement = self.placement(job, gpu)
-        if speed(self._draft.view, job, placement) == 0:
+        if not progresses(speed(self._draft.view, job, placement)):
             return False
         try:
             self._draft.start(job, placement)
@@ -122,7 +128,7 @@ class SharedGpus:
         """Moves a job to a GPU with others, unless it gets nowhere there or the node has too little else for it."""
         held, placement = self._draft.placement(job), self.placement(job, gpu)
         assert held is not None, f"job {job} holds no GPUs"
-        if speed(self._draft.view, job, placement) == 0:
+        if held.tasks or not progresses(speed(self._draft.view, job, placement)):
             return False
         try:
             self._draft.move(job, placement)
@@ -141,9 +147,11 @@ class SharedGpus:
         return device is not None
 
     def move_to_idle(self, job: int) -> bool:
-        """Moves a job that shares a GPU to an idle one."""
+        """Moves a job that shares a GPU to an idle one, unless it has other tasks, which would not follow."""
         device, held = self._idle(job), self._draft.placement(job)
         assert held is not None, f"job {job} holds no GPUs"
+        if held.tasks:
+            return False
         if device is not None:
             self._draft.move(job, self._on(job, *device))
             self._remove(job, self.at[held.devices()[0]])
@@ -156,20 +164,20 @@ class SharedGpus:
         nodes = idle_nodes(capacity, view.shape(job))
         while nodes:
             node = first(nodes)
-            device = (node, first(capacity.idle[node]))
-            if speed(view, job, self._on(job, *device)) != 0:
+            device = (node, first(capacity.usable(node, view.shape(job))))
+            if progresses(speed(view, job, self._on(job, *device))):
                 return device
             nodes &= ~capacity.at_least(view.nodes.type_of[node], 1)
         return None
 
     def _opened(self, device: tuple[int, int]) -> int:
         """The number of a GPU that nobody was on."""
-        gpu, nodes = self._number(device), self._draft.view.nodes
+        gpu, capacity = self._number(device), self._draft.capacity
         if gpu == len(self.load):
             self.load, self._memory = np.append(self.load, 0.0), np.append(self._memory, 0.0)
             self._milli_left, self._type = np.append(self._milli_left, 0), np.append(self._type, 0)
-        self.load[gpu], self._memory[gpu] = 0.0, nodes.memory_of(device[0])
-        self._milli_left[gpu], self._type[gpu] = WHOLE_GPU_MILLI, nodes.type_of[device[0]]
+        self.load[gpu], self._memory[gpu] = 0.0, capacity.memory_left(*device)
+        self._milli_left[gpu], self._type[gpu] = WHOLE_GPU_MILLI, capacity.nodes.type_of[device[0]]
         return gpu
 
     def _add(self, job: int, gpu: int) -> None:
@@ -206,7 +214,7 @@ def explained(draft: Draft, code: Explain) -> Explain:
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
-        if reason.code is not Why.NEVER_FITS and gets_nowhere(draft.view, job):
+        if reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE) and gets_nowhere(draft.view, job):
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(draft.view.shape(job)):
             return reason

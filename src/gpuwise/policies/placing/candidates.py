@@ -12,16 +12,16 @@ from gpuwise.core.jobs import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.placing.placement import best_fit, lowest, share, sharing_of
+from gpuwise.policies.placing.placement import best_fit, joined, share, sharing_of
 
 
 class Candidates(NamedTuple):
-    """The nodes that hold a job on their own, lowest first, and what is free on each of their devices."""
+    """The nodes that hold a job on their own, preferred ones first, and what is free on each of their devices."""
 
     nodes: Array
     """Rows of the node table."""
     idle: Array
-    """Nodes × devices: which devices nobody holds."""
+    """Nodes × devices: which devices nobody uses."""
     free_milli: Array
     """Nodes × devices: what is left of each, however it is shared; 0 on those held whole, cut into slices or absent."""
     fits: Array
@@ -37,22 +37,24 @@ def candidates(capacity: Capacity, shape: Shape, gpus: int) -> Candidates:
     """The nodes on which ``gpus`` GPUs of a shape fit, with CPUs and memory beside them."""
     types = () if sharing_of(shape) is Sharing.MIG else capacity.types_for(shape)  # slices are not of whole devices
     if not takes_fraction(shape, gpus):
-        nodes = _rows(_with_host(capacity, shape, gpus, _union(capacity, types, gpus)))
+        nodes = _rows(capacity, shape, _with_host(capacity, shape, gpus, _union(capacity, shape, types, gpus)))
         idle = _idle_devices(capacity, nodes)
         return Candidates(nodes, idle, _free_milli(capacity, nodes, idle), idle)
     beside = _beside_others(capacity, shape)
     # Products with ones are sums over devices, several times as fast as `sum` and `any` are on rows this short.
-    on_open = node_set(beside @ np.ones(beside.shape[1], dtype=np.bool_)) & _union(capacity, types, 0)
-    nodes = _rows(_with_host(capacity, shape, gpus, on_open | _union(capacity, types, 1)))
+    on_open = node_set(beside @ np.ones(beside.shape[1], dtype=np.bool_)) & _union(capacity, shape, types, 0)
+    on_idle = _union(capacity, shape, types, 1)
+    nodes = _rows(capacity, shape, _with_host(capacity, shape, gpus, on_open | on_idle))
     idle = _idle_devices(capacity, nodes)
-    return Candidates(nodes, idle, _free_milli(capacity, nodes, idle), idle | beside.take(nodes, axis=0))
+    fits = _with_memory(capacity, shape, nodes, idle) | beside.take(nodes, axis=0)
+    return Candidates(nodes, idle, _free_milli(capacity, nodes, idle), fits)
 
 
 def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int) -> Placement:
     """The placement on a chosen node: that device for a fraction, else the lowest idle ones, which are all alike."""
     if takes_fraction(shape, gpus):
         return share(node, device, shape)
-    whole = Placement((Grant(node, lowest(capacity.idle[node], gpus)),))
+    whole = Placement((Grant(node, joined(capacity, node, capacity.usable(node, shape), gpus)),))
     return whole if shape.alone else whole._replace(sharing=sharing_of(shape))
 
 
@@ -60,15 +62,17 @@ def over_nodes(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
     """Room for who is on no node as such, by best fit: on slices, or over nodes that are too small for a gang."""
     if sharing_of(shape) is Sharing.MIG:
         return best_fit(capacity, shape, gpus)
+    if shape.whole and (shape.require or shape.avoid or shape.within):
+        return best_fit(capacity, shape, gpus)
     if shape.whole and any(gpus >= len(capacity.by_idle[gpu_type]) for gpu_type in capacity.types_for(shape)):
         return best_fit(capacity, shape, gpus)
     return None
 
 
-def _union(capacity: Capacity, types: tuple[int, ...], idle: int) -> NodeSet:
+def _union(capacity: Capacity, shape: Shape, types: tuple[int, ...], idle: int) -> NodeSet:
     found: NodeSet = 0
     for gpu_type in types:
-        found |= capacity.at_least(gpu_type, idle)
+        found |= capacity.with_idle(gpu_type, idle, shape)
     return found
 
 
@@ -82,9 +86,22 @@ def _beside_others(capacity: Capacity, shape: Shape) -> Array:
     return fits & (capacity.open_memory >= shape.gpu_memory_bytes) if shape.gpu_memory_bytes else fits
 
 
-def _rows(nodes: NodeSet) -> Array:
+def _rows(capacity: Capacity, shape: Shape, nodes: NodeSet) -> Array:
     packed = nodes.to_bytes(max(1, (nodes.bit_length() + 7) // 8), "little")
-    return np.flatnonzero(np.unpackbits(np.frombuffer(packed, dtype=np.uint8), bitorder="little"))
+    rows = np.flatnonzero(np.unpackbits(np.frombuffer(packed, dtype=np.uint8), bitorder="little"))
+    if not shape.prefer:
+        return rows
+    preferred = capacity.preferred(shape)
+    order = sorted(rows.tolist(), key=lambda row: [not nodes >> row & 1 for nodes in preferred])
+    return np.asarray(order, dtype=rows.dtype)
+
+
+def _with_memory(capacity: Capacity, shape: Shape, nodes: Array, idle: Array) -> Array:
+    """Nodes × devices: the idle ones on which others leave enough memory."""
+    if not capacity.claimed_memory:
+        return idle
+    masks = [capacity.usable(node, shape) for node in nodes.tolist()]
+    return np.array([[mask >> device & 1 for device in range(idle.shape[1])] for mask in masks], dtype=np.bool_)
 
 
 def _idle_devices(capacity: Capacity, nodes: Array) -> Array:

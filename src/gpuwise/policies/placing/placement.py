@@ -12,9 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, NodeSet, first, members
+from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.jobs import Shape
+from gpuwise.core.nodeset import EVERY_NODE, NodeSet, first, members
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
@@ -32,34 +33,70 @@ def lowest(devices: int, count: int) -> int:
     return taken
 
 
+def joined(capacity: Capacity, node: int, devices: int, count: int) -> int:
+    """``count`` devices of a mask: within one NVLink group where the node has such groups, else the lowest."""
+    links = capacity.nodes.specs[node].links
+    return _linked(devices, count, links) if links else lowest(devices, count)
+
+
+@lru_cache(maxsize=65536)
+def _linked(devices: int, count: int, links: tuple[tuple[int, ...], ...]) -> int:
+    """The lowest of the smallest group that is enough; of the largest groups in turn where none is."""
+    masks = [devices & sum(1 << device for device in group) for group in links]
+    alone = [1 << device for device in range(devices.bit_length()) if not any(mask >> device & 1 for mask in masks)]
+    groups = [mask for mask in (*masks, *(devices & each for each in alone)) if mask]
+    enough = [mask for mask in groups if mask.bit_count() >= count]
+    if enough:
+        return lowest(min(enough, key=lambda mask: (mask.bit_count(), mask)), count)
+    taken = 0
+    for mask in sorted(groups, key=lambda mask: (-mask.bit_count(), mask)):
+        taken |= lowest(mask, min(mask.bit_count(), count - taken.bit_count()))
+    return taken
+
+
 @lru_cache(maxsize=65536)
 def on_one_node(node: int, devices: int) -> Placement:
     """Whole devices of one node."""
     return Placement((Grant(node, devices),))
 
 
-EVERY_NODE: NodeSet = -1
-NodeChoice = Callable[[list[NodeSet], int], int]
-"""The node, among those by number of idle GPUs, that gets so many; -1 for none."""
+Preferences = tuple[NodeSet, ...]
+NodeChoice = Callable[[list[NodeSet], int, Preferences], int]
+"""The node, among those by number of idle GPUs, that gets so many; of equals a preferred one; -1 for none."""
 NodeOrder = Callable[[Capacity, int, int, "Hosts"], Iterator[tuple[int, int]]]
 """Nodes in the order a placement prefers them, each with how many GPUs to take there."""
 
 
 class Hosts:
-    """How many of a gang's GPUs the CPUs and memory of a node can feed."""
+    """The nodes that a gang may have, and how many of its GPUs their CPUs and memory can feed."""
 
-    def __init__(self, capacity: Capacity, shape: Shape) -> None:
+    def __init__(self, capacity: Capacity, shape: Shape, among: NodeSet = EVERY_NODE) -> None:
         self._capacity = capacity
         self._shape = shape
+        self._among = among & capacity.allowed(shape)
         self.matter = shape.needs_host
+        self.preferred = capacity.preferred(shape)
 
     def with_room(self, gpus: int) -> NodeSet:
         """The nodes that can feed so many."""
-        return self._capacity.hosts(self._shape, gpus) if self.matter else EVERY_NODE
+        return self._capacity.hosts(self._shape, gpus) & self._among if self.matter else self._among
+
+    def buckets(self, gpu_type: int) -> list[NodeSet]:
+        """The nodes of a GPU type, by how many idle GPUs they have for the gang."""
+        return self._capacity.buckets(gpu_type, self._shape, self._among)
+
+    def node_size(self, gpu_type: int) -> int:
+        """GPUs of the largest node of a type that the gang may have."""
+        buckets = self._capacity.by_idle[gpu_type]
+        if self._among == EVERY_NODE or not buckets:
+            return len(buckets) - 1
+        nodes, count = self._capacity.nodes, len(self._capacity.nodes)
+        usable = as_mask(self._among, count) & (nodes.gpu_type[:count] == gpu_type)
+        return int(nodes.gpus[:count][usable].max(initial=0))
 
     def limit(self, node: int) -> int:
         """Idle GPUs of a node that it can feed."""
-        limits = [self._capacity.idle[node].bit_count()]
+        limits = [self._capacity.usable(node, self._shape).bit_count()]
         if self.matter:
             free = (
                 (self._capacity.free_cpus, self._shape.cpus),
@@ -73,6 +110,9 @@ class Hosts:
 
 class WholeGpus:
     """Finds whole GPUs: on one node if the gang fits on one, else over several in a placement's own order."""
+
+    only_reads = True
+    """That it changes nothing of the capacity is tested, so it is shown the cluster's own and not a guarded one."""
 
     def __init__(self, choose: NodeChoice, spill: NodeOrder, share: ShareChoice) -> None:
         self._choose = choose
@@ -91,22 +131,30 @@ class WholeGpus:
         return None
 
     def _on_type(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
-        buckets = capacity.by_idle[gpu_type]
+        plain = not (shape.require or shape.prefer or shape.avoid or capacity.claimed_memory)  # by far the most common
+        buckets = capacity.by_idle[gpu_type] if plain else capacity.buckets(gpu_type, shape)
         if gpus < len(buckets):
-            usable = buckets
             if shape.needs_host:
                 hosts = capacity.hosts(shape, gpus)
-                usable = [nodes & hosts for nodes in buckets]
-            node = self._choose(usable, gpus)
+                buckets = [nodes & hosts for nodes in buckets]
+            node = self._choose(buckets, gpus, () if plain else capacity.preferred(shape))
             if node >= 0:
-                return on_one_node(node, lowest(capacity.idle[node], gpus))
-        return self._over_nodes(capacity, shape, gpus, gpu_type)
+                usable = capacity.idle[node] if plain else capacity.usable(node, shape)
+                return on_one_node(node, joined(capacity, node, usable, gpus))
+        if not shape.within:
+            return self._over_nodes(capacity, shape, gpus, gpu_type, EVERY_NODE)
+        domains = () if shape.within == "node" else _liked_first(capacity.domains(shape.within), capacity, shape)
+        found = (self._over_nodes(capacity, shape, gpus, gpu_type, domain) for domain in domains)
+        return next((placement for placement in found if placement is not None), None)
 
-    def _over_nodes(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
+    def _over_nodes(
+        self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int, among: NodeSet
+    ) -> Placement | None:
         grants: list[Grant] = []
         needed = gpus
-        for node, count in self._spill(capacity, gpu_type, gpus, Hosts(capacity, shape)):
-            grants.append(Grant(node, lowest(capacity.idle[node], min(count, needed))))
+        for node, count in self._spill(capacity, gpu_type, gpus, Hosts(capacity, shape, among)):
+            usable = capacity.usable(node, shape)
+            grants.append(Grant(node, joined(capacity, node, usable, min(count, needed))))
             needed -= count
             if needed <= 0:
                 return Placement(tuple(grants))
@@ -119,32 +167,47 @@ def _not_alone(found: Placement, shape: Shape) -> Placement | None:
     return None if sharing is Sharing.MIG else found._replace(sharing=sharing)
 
 
+def _liked_first(domains: tuple[NodeSet, ...], capacity: Capacity, shape: Shape) -> list[NodeSet]:
+    """Label domains, those with preferred nodes first."""
+    preferred = capacity.preferred(shape)
+    return sorted(domains, key=lambda domain: [not domain & each for each in preferred])
+
+
 # -- one node ----------------------------------------------------------------------------------------------------------
 
 
-def _lowest_node(buckets: list[NodeSet], gpus: int) -> int:
+def favoured(nodes: NodeSet, preferred: Preferences) -> int:
+    """The first node of a non-empty set, of those that meet most preferences in their order."""
+    for each in preferred:
+        nodes = nodes & each or nodes
+    return first(nodes)
+
+
+def _lowest_node(buckets: list[NodeSet], gpus: int, preferred: Preferences = ()) -> int:
     found = 0
     for nodes in buckets[gpus:]:
         found |= nodes
-    return first(found) if found else -1
+    if not found:
+        return -1
+    return favoured(found, preferred) if preferred else first(found)
 
 
-def _fullest_node(buckets: list[NodeSet], gpus: int) -> int:
+def _fullest_node(buckets: list[NodeSet], gpus: int, preferred: Preferences = ()) -> int:
     for nodes in buckets[gpus:]:
         if nodes:
-            return first(nodes)
+            return favoured(nodes, preferred) if preferred else first(nodes)
     return -1
 
 
-def _emptiest_node(buckets: list[NodeSet], gpus: int) -> int:
+def _emptiest_node(buckets: list[NodeSet], gpus: int, preferred: Preferences = ()) -> int:
     for nodes in reversed(buckets[gpus:]):
         if nodes:
-            return first(nodes)
+            return favoured(nodes, preferred) if preferred else first(nodes)
     return -1
 
 
-def _no_node(buckets: list[NodeSet], gpus: int) -> int:
-    return -1 if gpus else _emptiest_node(buckets, gpus)
+def _no_node(buckets: list[NodeSet], gpus: int, preferred: Preferences = ()) -> int:
+    return -1 if gpus else _emptiest_node(buckets, gpus, preferred)
 
 
 # -- several nodes -----------------------------------------------------------------------------------------------------
@@ -153,16 +216,18 @@ def _no_node(buckets: list[NodeSet], gpus: int) -> int:
 def _by_room(capacity: Capacity, gpu_type: int, hosts: Hosts) -> list[tuple[int, int]]:
     """Nodes with idle GPUs that they can feed, and how many, emptiest first."""
     nodes = capacity.at_least(gpu_type, 1) & hosts.with_room(1)
-    return sorted(((node, hosts.limit(node)) for node in members(nodes)), key=lambda each: -each[1])
+    rooms = [(node, hosts.limit(node)) for node in members(nodes)]
+    liked = hosts.preferred
+    return sorted(rooms, key=lambda each: (-each[1], *(not nodes >> each[0] & 1 for nodes in liked)))
 
 
 def _whole_nodes(choose: NodeChoice) -> NodeOrder:
     """Empty nodes, then one more for the rest; nothing if that cannot be had."""
 
     def order(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
-        buckets = capacity.by_idle[gpu_type]
-        size = len(buckets) - 1
-        if gpus <= size or not size:
+        buckets = hosts.buckets(gpu_type)
+        size = hosts.node_size(gpu_type)
+        if gpus <= size or size <= 0:
             return
         whole, rest = divmod(gpus, size)
         empty = buckets[size] & hosts.with_room(size)
@@ -170,13 +235,13 @@ def _whole_nodes(choose: NodeChoice) -> NodeOrder:
             return
         taken = 0
         for _ in range(whole):
-            node = first(empty)
+            node = favoured(empty, hosts.preferred)
             yield node, size
             taken |= 1 << node
-            empty &= empty - 1
+            empty ^= 1 << node
         if rest:
             usable = hosts.with_room(rest) & ~taken
-            node = choose([nodes & usable for nodes in buckets], rest)
+            node = choose([nodes & usable for nodes in buckets], rest, hosts.preferred)
             if node >= 0:
                 yield node, rest
 
@@ -223,10 +288,18 @@ def open_devices(capacity: Capacity, shape: Shape) -> Array:
     fits &= capacity.open_sharing == sharing_of(shape)
     types = capacity.types_for(shape)
     usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up, dtype=bool)
+    if shape.require or shape.avoid:
+        usable &= as_mask(capacity.allowed(shape), len(fits))
     if shape.needs_host:
         usable &= (capacity.free_cpus >= shape.cpus - 1e-9) & (capacity.free_memory >= shape.memory_bytes - 1e-3)
     found: Array = fits & usable[:, None]
     return found
+
+
+def as_mask(nodes: NodeSet, count: int) -> Array:
+    """A set of nodes as a boolean array."""
+    packed = (nodes & ((1 << count) - 1)).to_bytes((count + 7) // 8, "little")
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=count, bitorder="little").view(np.bool_)
 
 
 def sharing_of(shape: Shape) -> Sharing:
@@ -258,7 +331,7 @@ def idle_nodes(capacity: Capacity, shape: Shape) -> NodeSet:
     """The nodes with an idle device and room for a shape beside it."""
     nodes = 0
     for gpu_type in capacity.types_for(shape):
-        nodes |= capacity.at_least(gpu_type, 1)
+        nodes |= capacity.with_idle(gpu_type, 1, shape)
     return nodes & capacity.hosts(shape, shape.gpus) if nodes and shape.needs_host else nodes
 
 
@@ -304,8 +377,8 @@ def _on_idle(capacity: Capacity, shape: Shape) -> Placement | None:
     nodes = idle_nodes(capacity, shape)
     if not nodes:
         return None
-    node = first(nodes)
-    return share(node, first(capacity.idle[node]), shape)
+    node = favoured(nodes, capacity.preferred(shape))
+    return share(node, first(capacity.usable(node, shape)), shape)
 
 
 # -- the list ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from gpuwise.policies.placing.fragmentation import FragmentationDescent, typical
 from gpuwise.policies.placing.least_left import least_left
 from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
 from gpuwise.policies.placing.random_fit import RandomFit
+from gpuwise.policies.placing.roles import with_roles
 
 DEFAULT_PLACER = "best-fit"
 
@@ -42,9 +43,9 @@ PLACERS: Mapping[str, tuple[str, Maker]] = {
 
 
 def make_placer(name: str, jobs: JobTable, seed: int = 0) -> Placer:
-    """The placement of that name, for the mix of jobs in a table."""
+    """The placement of that name, for the mix of jobs in a table; it also places jobs with roles."""
     try:
         _, maker = PLACERS[name]
     except KeyError:
         raise UnknownNameError("placement", name, PLACERS) from None
-    return maker(jobs, seed)
+    return with_roles(maker(jobs, seed))

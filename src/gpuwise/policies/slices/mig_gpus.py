@@ -10,11 +10,12 @@ from functools import cache, cached_property
 import numpy as np
 
 from gpuwise.core.capacity import Capacity, NodeSet, first, members, node_set
-from gpuwise.core.commands import MigSlice, Placement, Reason, Repartition, Why
+from gpuwise.core.commands import MigSlice, Placement, Reason, Why
+from gpuwise.core.draft import Draft
 from gpuwise.core.jobs import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import ClusterView, Draft
+from gpuwise.core.view import ClusterView
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs
@@ -53,7 +54,7 @@ class Gpus:
         """GPUs that are cut and in service."""
         capacity = self.draft.capacity
         for node, device in list(capacity.layouts):
-            if capacity.up[node] and not capacity.lost.get(node, 0) >> device & 1:
+            if self._takes_jobs((node, device)):
                 yield node, device
 
     def keep(self, where: Where) -> None:
@@ -97,7 +98,7 @@ class Gpus:
         for code in capacity.types_for(shape):
             for priced in self._by_price:
                 usable = hosts & priced
-                where = _first_idle(capacity, capacity.at_least(code, 1) & usable, kept)
+                where = _first_idle(capacity, shape, capacity.with_idle(code, 1, shape) & usable, kept)
                 if where is None:
                     same = (each for each in self.empty() if self.view.nodes.type_of[each[0]] == code)
                     where = next((each for each in same if usable >> each[0] & 1), None)
@@ -131,7 +132,7 @@ class Gpus:
     def make_whole(self, where: Where) -> None:
         """Undoes the cut of an empty GPU, if it has one."""
         if where in self.draft.capacity.layouts:
-            self.draft.repartition(Repartition(*where, ()))
+            self.draft.cut(*where, ())
 
     def shared(self) -> list[Gpu]:
         """GPUs whose jobs could be put on other slices: all of them run, and may be on one; fewest jobs first."""
@@ -143,8 +144,14 @@ class Gpus:
                 found.setdefault(where, Gpu(where, self.kind(where[0]))).jobs.append(job)
             if before is None or before != now or not self._may_be_cut_for(job, before):
                 unfit.update(where for each in (before, now) if each is not None for where in each.devices())
+        unfit.update(where for where in found if not self._takes_jobs(where))
         fit = [gpu for where, gpu in found.items() if where not in unfit and has_mig(gpu.kind)]
         return sorted(fit, key=lambda gpu: (len(gpu.jobs), gpu.where))
+
+    def _takes_jobs(self, where: Where) -> bool:
+        """Whether a GPU is neither drained nor in use by others."""
+        capacity, (node, device) = self.draft.capacity, where
+        return capacity.up[node] and not capacity.shut.get(node, 0) >> device & 1
 
     def _may_be_cut_for(self, job: int, placement: Placement) -> bool:
         alone = placement.sharing is Sharing.EXCLUSIVE and placement.gpus == 1
@@ -179,8 +186,8 @@ class Gpus:
 
 
 def may_slice(shape: Shape) -> bool:
-    """Whether a job may be on a slice: it needs one GPU, and does not mind."""
-    return shape.gpus == 1 and Sharing.MIG in shape.sharing
+    """Whether a job may be on a slice: it needs one GPU and no other tasks, and does not mind."""
+    return shape.gpus == 1 and Sharing.MIG in shape.sharing and not shape.roles
 
 
 def start_whole(draft: Draft, job: int) -> bool:
@@ -240,8 +247,8 @@ def _devices(places: Iterator[Where]) -> dict[int, int]:
     return found
 
 
-def _first_idle(capacity: Capacity, nodes: NodeSet, kept: dict[int, int]) -> Where | None:
+def _first_idle(capacity: Capacity, shape: Shape, nodes: NodeSet, kept: dict[int, int]) -> Where | None:
     for node in members(nodes):
-        if free := capacity.idle[node] & ~kept.get(node, 0):
+        if free := capacity.usable(node, shape) & ~kept.get(node, 0):
             return node, first(free)
     return None

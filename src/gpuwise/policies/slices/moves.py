@@ -64,7 +64,7 @@ def promote(gpus: Gpus) -> None:
     for job, held in sorted(view.placed.items(), key=lambda each: each[1].milli):  # those with the least first
         if held.milli >= largest:
             break
-        if held.sharing is not Sharing.MIG or draft.placement(job) != held or not gpus.runs(job):
+        if held.sharing is not Sharing.MIG or held.tasks or draft.placement(job) != held or not gpus.runs(job):
             continue
         better = free_places(gpus, job, one_of_a_kind=True)
         if not better:

@@ -14,8 +14,8 @@ import numpy as np
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import NodeTable
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
-from gpuwise.core.state import DeclaredRates
 from gpuwise.core.units import GIB, WHOLE_GPU_MILLI
 from gpuwise.predict.interference import Interference
 from gpuwise.sim.memory import OUT_OF_MEMORY_S
@@ -108,7 +108,7 @@ class Run:
         return [replace(job, gpu_util_frac=math.nan, gpu_memory_bytes=self.memory_bytes[job.id]) for job in self.jobs]
 
 
-def draw(seed: int, count: int = 100, arrivals_s: float = 0.0, errors: Errors = Errors()) -> Run:  # noqa: B008
+def draw(seed: int, count: int = 100, arrivals_s: float = 0.0, errors: Errors = Errors()) -> Run:
     """Draws a run: workloads at random, run times log-uniform, submitted at once, or over some time."""
     jobs_rng, time_rng, model_rng, error_rng = (np.random.default_rng([seed, part]) for part in range(4))
     known = workloads(errors.times_memory)
@@ -122,7 +122,7 @@ def draw(seed: int, count: int = 100, arrivals_s: float = 0.0, errors: Errors = 
     jobs = [
         JobSpec(
             id=f"j{number}", submit_s=float(submit_s[number]), duration_s=float(duration_s[number]),
-            model=known[at].model, batch_size=known[at].batch, migrate_s=OUT_OF_MEMORY_S,
+            model=known[at].model, batch_per_gpu=known[at].batch, migrate_s=OUT_OF_MEMORY_S,
             gpu_util_frac=min(1.0, known[at].gpu_util_frac * float(util_error[at])),
             gpu_memory_bytes=min(GPU_BYTES, known[at].memory_bytes * float(memory_error[at])),
         )

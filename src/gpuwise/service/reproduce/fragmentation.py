@@ -142,7 +142,7 @@ def _types_of_one_node(text: str, gpus: int, largest: Mapping[str, int]) -> tupl
 def _cluster(nodes: Sequence[NodeRow]) -> Capacity:
     table = NodeTable()
     for node in nodes:
-        table.add(
+        table.put(
             NodeSpec(
                 name=node.name, gpu_type=node.gpu_type, gpus=node.gpus, cpus=node.cpus, memory_bytes=node.memory_bytes
             )

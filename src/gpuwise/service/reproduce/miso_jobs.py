@@ -123,7 +123,7 @@ def _job(number: int, kind: Kind, at_s: float, run_s: float, speeds: Speeds) -> 
     told = dict(speeds[kind])
     small = [each.memory_bytes for each in mig_profiles(GPU) if told.get(f"{GPU}/{each.compute_slices}g") == 0.0]
     return JobSpec(
-        id=f"{number}", submit_s=at_s, duration_s=run_s, model=kind[0], batch_size=kind[1], speeds=speeds[kind],
+        id=f"{number}", submit_s=at_s, duration_s=run_s, model=kind[0], batch_per_gpu=kind[1], speeds=speeds[kind],
         gpu_memory_bytes=min(small) + 1.0 if small else 0.0,
         suspend_s=SAVE_S, resume_s=LOAD_S, migrate_s=SAVE_S + LOAD_S,
     )  # fmt: skip

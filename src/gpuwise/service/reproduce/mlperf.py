@@ -10,8 +10,8 @@ import numpy as np
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import MakeRates
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import JobSpec
-from gpuwise.core.state import DeclaredRates
 from gpuwise.core.tables import Array
 
 

@@ -17,8 +17,8 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import RateModel
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
-from gpuwise.core.state import DeclaredRates
 from gpuwise.devices import gpu_type
 from gpuwise.predict.data.miso import GPU
 from gpuwise.service.reproduce.miso_jobs import MisoJobs

@@ -54,7 +54,7 @@ def read_gavel(source: Source) -> Reading:
     """Gavel and Shockwave: durations from steps and the table of throughputs, or as given; ids are row numbers, from 0.
 
     A deadline is arrival + SLO × duration; an SLO of -1 is none. ``ResNet-50 (batch size 64)`` is split into model and
-    batch size.
+    the batch of each GPU.
     """
     first = source.head().split("\n", 1)[0]
     width = first.count("\t") + 1
@@ -76,7 +76,7 @@ def read_gavel(source: Source) -> Reading:
         deadline_s=np.where(slo < 0, np.inf, arrival_s + slo * duration_s),
         steps=steps,
         model=job_type.str.replace(r" \(batch size \d+\)$", ""),
-        batch_size=job_type.str.extract(r"\(batch size (\d{1,15})\)$").cast(pl.Int64).fill_null(0),
+        batch_per_gpu=job_type.str.extract(r"\(batch size (\d{1,15})\)$").cast(pl.Int64).fill_null(0),
     )
 
 

@@ -7,10 +7,11 @@ import io
 import numpy as np
 import polars as pl
 
-from gpuwise.core.errors import nearest_names
+from gpuwise.core.errors import GpuwiseError, nearest_names
+from gpuwise.core.schema import Entry
 from gpuwise.sim.traces.errors import TraceError, shown
 from gpuwise.sim.traces.rows import Reading, Rows, read_rows
-from gpuwise.sim.traces.schema import OUTCOMES, REQUIRED, TRACE_SCHEMA, Rule, Values
+from gpuwise.sim.traces.schema import BATCH, JOB, OLD_BATCH, OUTCOMES, REQUIRED, TRACE_SCHEMA, Rule, Values
 from gpuwise.sim.traces.source import Source
 
 
@@ -39,7 +40,7 @@ def read_frame(frame: pl.DataFrame, name: str) -> Reading:
 
 def _check(rows: Rows) -> Reading:
     for name in rows.cells.columns:
-        if name not in TRACE_SCHEMA:
+        if name not in TRACE_SCHEMA and name != OLD_BATCH:
             near = ", ".join(nearest_names(name, TRACE_SCHEMA))
             hint = f"; did you mean {near}?" if near else f"; the columns are {', '.join(TRACE_SCHEMA)}"
             raise TraceError(f"{rows.file}: unknown column {shown(name)}{hint}")
@@ -49,11 +50,43 @@ def _check(rows: Rows) -> Reading:
         if name == "id" or name not in rows:
             continue
         if column.rule is None:
-            columns[name] = rows.text(name)
+            columns[name] = _texts(rows, name)
         else:
             columns[name] = _numbers(rows, name, column.rule, columns)
+    if OLD_BATCH in rows:
+        columns |= _from_batch_size(rows, columns)
     _check_between_columns(rows, columns)
     return rows.finish(id_column="id" if "id" in rows else None, **columns)
+
+
+def _texts(rows: Rows, name: str) -> Values:
+    """A column of text, with values that a property cannot have flagged."""
+    texts = rows.text(name)
+    if name in JOB and name != "id":
+        for text in texts.unique():
+            if why := _wrong_text(JOB[name], text):
+                rows.flag((texts == text).to_numpy(), name, f"is not {why}")
+    return texts
+
+
+def _wrong_text(entry: Entry, text: str) -> str:
+    """What a cell must be instead; empty if it is right."""
+    if not text:
+        return ""
+    try:
+        return entry.wrong(entry.kind.from_cell(text))
+    except (GpuwiseError, ValueError, TypeError):
+        return entry.about.noun or entry.kind.noun
+
+
+def _from_batch_size(rows: Rows, columns: dict[str, Values]) -> dict[str, Values]:
+    """What versions before ``batch_per_gpu`` wrote: the batch of all GPUs, and unknown steps as the run time."""
+    batch = rows.number(OLD_BATCH, BATCH, default=0.0)
+    made: dict[str, Values] = {"batch_per_gpu": np.ceil(batch / np.maximum(np.asarray(columns["gpus"]), 1))}
+    if "steps" in columns:
+        steps = np.asarray(columns["steps"])
+        made["steps"] = np.where(steps == np.asarray(columns["duration_s"]), np.nan, steps)
+    return made
 
 
 def _numbers(rows: Rows, name: str, rule: Rule, earlier: dict[str, Values]) -> Values:

@@ -140,7 +140,7 @@ def read_pollux(source: Source) -> Reading:
         max_gpus=work["max_gpus"],
         steps=work["steps"],
         model=rows.text("application"),
-        batch_size=batch_size,
+        batch_per_gpu=np.ceil(batch_size / np.maximum(replicas, 1)),
     )
 
 

@@ -1,40 +1,26 @@
-"""The canonical trace: one row a job, sorted by submission, with these columns.
+"""The canonical trace: one row per job, sorted by submission, a column for each property of a `JobSpec`.
 
-| column | type | default | meaning |
-| --- | --- | --- | --- |
-| id | str | row number | unique name of the job |
-| submit_s | f64 | required | seconds since the start of the trace |
-| duration_s | f64 | required | run time when run alone on what it asked for; above 0 |
-| gpus | i64 | required | GPUs that start together (the gang); 0 for a job on CPUs only |
-| min_gpus, max_gpus | i64 | gpus | elastic range; both equal gpus when the job cannot be resized |
-| gpu_frac | f64 | 1 | share of each GPU it needs, above 0 and at most 1 |
-| gpu_memory_bytes | f64 | 0 | memory on each GPU; 0 is unknown |
-| gpu_types | str | "" | GPU types it may run on, joined by "|"; "" is any |
-| sharing | str | "" | how it may hold a GPU, such as "exclusive|mig"; also time_slice, shared; "" is any |
-| cpus | f64 | 0 | CPU cores of the whole job; 0 is not asked |
-| memory_bytes | f64 | 0 | host memory of the whole job; 0 is not asked |
-| priority | i64 | 0 | higher is more important |
-| deadline_s | f64 | inf | on the clock of submit_s; inf is none |
-| tenant | str | "" | who submitted it: user, account, virtual cluster |
-| steps | f64 | duration_s | training steps; one a second when unknown |
-| model | str | "" | name of the model, as the source spells it |
-| batch_size | i64 | 0 | samples in a step over all GPUs; 0 is unknown |
-| gpu_util_frac | f64 | nan | GPU utilization when alone; nan is unknown |
-| speeds | str | "" | speed on GPU types relative to duration_s, such as "V100=1.5|A100/1g=0.3"; "" is unknown |
-| suspend_s, resume_s, migrate_s, resize_s | f64 | 0 | what each of these costs the job |
-| outcome | str | "" | how it ended originally: succeeded, failed, cancelled or "" |
+``submit_s``, ``duration_s`` and ``gpus`` are required; everything else has the default of the property, where its
+meaning is said, too. Several values of one cell are joined by "|": ``gpu_types`` as ``A100|V100``, ``sharing`` as
+``exclusive|mig``, ``speeds`` as ``V100=1.5|A100/1g=0.3``, ``require`` as ``zone=a,b|rack=7``, ``roles`` as
+``ps:2,cpus=4|worker:8,gpus=1``. Unknown numbers (``steps``, ``gpu_util_frac``, ends of intervals) are ``nan`` or empty.
+``outcome`` is how a job ended originally: succeeded, failed, cancelled or "".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from gpuwise.core.kinds import UNITS, Number, Whole
+from gpuwise.core.schema import Entry, entries
+from gpuwise.core.spec import JobSpec
 
 OUTCOMES = ("", "succeeded", "failed", "cancelled")
 Values = pl.Series | NDArray[Any]
@@ -65,18 +51,23 @@ class Rule:
         return np.asarray(good, dtype=np.bool_)
 
 
-SUBMIT = Rule("a time of at least 0 s", low=0)
-DURATION = Rule("a duration above 0 s", low=0, open_low=True)
+def rule_of(name: str) -> Rule:
+    """What the numbers of a job's property must be, as its declaration says."""
+    entry = JOB[name]
+    about, noun = entry.about, UNITS.get(entry.about.unit, entry.kind.noun)
+    unknown = about.or_nan or entry.default is None
+    return Rule(
+        about.expected(noun), about.low, min(about.high, 1e18), about.above, isinstance(entry.kind, Whole),
+        about.or_inf, unknown,
+    )  # fmt: skip
+
+
+JOB = entries(JobSpec)
+SUBMIT, DURATION, GPUS, PRIORITY, BATCH = map(rule_of, ("submit_s", "duration_s", "gpus", "priority", "batch_per_gpu"))
+STEPS = replace(rule_of("steps"), nan=False)
 SECONDS = Rule("a number of seconds from 0", low=0)
-GPUS = Rule("a whole number of GPUs from 0", low=0, high=1e9, whole=True)
-FRACTION = Rule("a fraction above 0 and at most 1", low=0, high=1, open_low=True)
-UTILIZATION = Rule("a utilization from 0 to 1", low=0, high=1, nan=True)
-BYTES = Rule("a number of bytes from 0", low=0)
 CPUS = Rule("a number of CPU cores from 0", low=0)
-PRIORITY = Rule("a whole number", low=-1e15, high=1e15, whole=True)
-DEADLINE = Rule("a deadline in s, or inf", low=0, inf=True)
-STEPS = Rule("a number of steps above 0", low=0, open_low=True)
-BATCH = Rule("a whole batch size from 0", low=0, high=1e15, whole=True)
+"""Of nodes, and in thousandths of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +80,26 @@ class Column:
     same_as: str | None = None  # the column the default is taken from
 
 
+REQUIRED = ("submit_s", "duration_s", "gpus")
+_SAME_AS = {"min_gpus": "gpus", "max_gpus": "gpus"}
+
+
+def _column(name: str, entry: Entry) -> Column:
+    if not isinstance(entry.kind, Number):
+        return Column(pl.String, "" if entry.required else entry.kind.cell(entry.default))
+    default = math.nan if entry.default is None else entry.default
+    if name in _SAME_AS:
+        default = 0
+    dtype = pl.Int64 if isinstance(entry.kind, Whole) else pl.Float64
+    return Column(dtype, None if name in REQUIRED else default, rule_of(name), _SAME_AS.get(name))
+
+
 TRACE_SCHEMA: dict[str, Column] = {
-    "id": Column(pl.String, ""),
-    "submit_s": Column(pl.Float64, None, SUBMIT),
-    "duration_s": Column(pl.Float64, None, DURATION),
-    "gpus": Column(pl.Int64, None, GPUS),
-    "min_gpus": Column(pl.Int64, 0, GPUS, same_as="gpus"),
-    "max_gpus": Column(pl.Int64, 0, GPUS, same_as="gpus"),
-    "gpu_frac": Column(pl.Float64, 1.0, FRACTION),
-    "gpu_memory_bytes": Column(pl.Float64, 0.0, BYTES),
-    "gpu_types": Column(pl.String, ""),
-    "sharing": Column(pl.String, ""),
-    "cpus": Column(pl.Float64, 0.0, CPUS),
-    "memory_bytes": Column(pl.Float64, 0.0, BYTES),
-    "priority": Column(pl.Int64, 0, PRIORITY),
-    "deadline_s": Column(pl.Float64, math.inf, DEADLINE),
-    "tenant": Column(pl.String, ""),
-    "steps": Column(pl.Float64, 0.0, STEPS, same_as="duration_s"),
-    "model": Column(pl.String, ""),
-    "batch_size": Column(pl.Int64, 0, BATCH),
-    "gpu_util_frac": Column(pl.Float64, math.nan, UTILIZATION),
-    "speeds": Column(pl.String, ""),
-    "suspend_s": Column(pl.Float64, 0.0, SECONDS),
-    "resume_s": Column(pl.Float64, 0.0, SECONDS),
-    "migrate_s": Column(pl.Float64, 0.0, SECONDS),
-    "resize_s": Column(pl.Float64, 0.0, SECONDS),
-    "outcome": Column(pl.String, ""),
-}
-REQUIRED = tuple(name for name, column in TRACE_SCHEMA.items() if column.default is None)
+    name: _column(name, JOB[name]) for name in dict.fromkeys(("id", *REQUIRED, *JOB)) if JOB[name].about.in_trace
+} | {"outcome": Column(pl.String, "")}
+"""Every property of a job that a trace may have; outcome is how it ended originally."""
+OLD_BATCH = "batch_size"
+"""What versions before ``batch_per_gpu`` wrote: samples in a step over all GPUs."""
 
 
 def complete(columns: Mapping[str, Values]) -> pl.DataFrame:

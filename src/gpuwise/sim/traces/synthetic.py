@@ -85,7 +85,7 @@ def milan(nodes: int, mean_interarrival_s: float = 30.0, seed: int = 0) -> Trace
         deadline_s=submit_s + duration_s * rng.uniform(*MILAN_SLACK, size=jobs),
         steps=np.ceil(inputs / batch) * epochs,
         model=pl.Series(name.tolist(), dtype=pl.String),
-        batch_size=batch,
+        batch_per_gpu=batch,
     )
 
 
@@ -112,7 +112,7 @@ def gavel(jobs: int, jobs_per_hour: float, seed: int = 0) -> Trace:
         duration_s=60 * 10**exponent,
         gpus=gpus,
         model=pl.Series([types[index][0] for index in chosen.tolist()], dtype=pl.String),
-        batch_size=np.array([batch for _, batch, _ in types])[chosen],
+        batch_per_gpu=np.array([batch for _, batch, _ in types])[chosen],
     )
 
 

@@ -26,13 +26,13 @@ def read_tiresias(source: Source) -> Reading:
         submit_s=rows.number("submit_time", SUBMIT),
         duration_s=duration_s,
         gpus=rows.number("num_gpu", GPUS),
-        steps=_steps(rows, duration_s),
+        steps=_steps(rows),
         model=rows.text("model_name"),
     )
 
 
 def read_muri(source: Source) -> Reading:
-    """Muri: Tiresias' columns with times in milliseconds, and batch_size and priority.
+    """Muri: Tiresias' columns with times in milliseconds, and priority and batch_size, taken as that of each GPU.
 
     A job takes iterations × iteration_time, as in Muri's own simulator and on its testbed; ``duration``, which says
     otherwise for some jobs, counts only where those are not given. Stage times (resource_time_*) are not read.
@@ -47,9 +47,9 @@ def read_muri(source: Source) -> Reading:
         submit_s=rows.number("submit_time", SUBMIT) / 1000,
         duration_s=duration_s,
         gpus=rows.number("num_gpu", GPUS),
-        steps=_steps(rows, duration_s),
+        steps=_steps(rows),
         model=rows.text("model_name"),
-        batch_size=rows.number("batch_size", BATCH, default=0),
+        batch_per_gpu=rows.number("batch_size", BATCH, default=0),
         priority=rows.number("priority", PRIORITY, default=0),
     )
 
@@ -73,15 +73,15 @@ def read_chronus(source: Source) -> Reading:
         gpus=gpus,
         deadline_s=submit_s + _expected_after_s(rows),
         tenant=rows.text("user"),
-        steps=_steps(rows, duration_s),
+        steps=_steps(rows),
         model=rows.text("model_name"),
     )
 
 
-def _steps(rows: Rows, duration_s: Numbers) -> Numbers:
-    """The iterations, where the file has them, else one step a second."""
+def _steps(rows: Rows) -> Numbers:
+    """The iterations, where the file has them."""
     if "iterations" not in rows:
-        return duration_s
+        return np.full(len(rows), np.nan)
     return rows.number("iterations", STEPS)
 
 

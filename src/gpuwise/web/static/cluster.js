@@ -35,13 +35,14 @@ const card = (device) =>
     bar(device),
     h("ul", {}, device.jobs.map(resident),
       device.lost && h("li", { class: "free" }, "lost: nothing can run on it now"),
+      device.claimed && h("li", { class: "free" }, "in use outside gpuwise"),
       device.free_frac > 0 && h("li", { class: "free" }, h("span", {}, "free"), h("span", {}, percent(device.free_frac)))),
     h("p", { class: "measured" }, measured(device)));
 
 const node = (each) =>
   h("div", { "data-key": `node-${each.name}` },
     h("h3", {}, each.name,
-      h("span", { class: "soft" }, ` ${each.devices.length} × ${each.gpu_type}${each.lost ? ", lost" : ""}`),
+      h("span", { class: "soft" }, ` ${each.devices.length} × ${each.gpu_type}${each.lost ? ", lost" : ""}${each.drained ? ", drained" : ""}`),
       each.stand_in && h("span", { class: "warn" }, "CPU stand-ins, not GPUs")),
     h("div", { class: "devices" }, each.devices.map(card)));
 

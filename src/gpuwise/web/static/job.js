@@ -16,6 +16,9 @@ const actions = (job, status) => {
     action(job, "cancel", "Cancel job", true));
 };
 
+const between = (job) => (job.duration_low_s == null || job.duration_high_s == null
+  ? "" : `${duration(job.duration_low_s)} to ${duration(job.duration_high_s)}, `);
+
 const SOURCES = {
   declared: "as its user says", history: "from earlier runs", predicted: "predicted from its model",
   observed: "from its steps so far", default: "a guess",
@@ -40,7 +43,7 @@ const times = (job) => facts([
   job.estimated_start && ["start, estimated", moment(job.estimated_start)],
   job.estimated_finish && ["finish, estimated", moment(job.estimated_finish)],
   job.ended_at && ["ended", moment(job.ended_at)],
-  ["believed run time", [duration(job.duration_s), h("small", {}, SOURCES[job.duration_source])]],
+  ["forecast run time", [duration(job.duration_s), h("small", {}, between(job) + SOURCES[job.duration_source])]],
   job.deadline_s && ["deadline", moment(job.deadline_s)],
 ]);
 

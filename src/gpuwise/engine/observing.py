@@ -1,0 +1,162 @@
+"""From what an executor sees to what has happened: observations of attempts become events, or nothing if not news.
+
+Executors report late, twice and out of order. An observation counts by its attempt: one that is known to be over says
+nothing any more, and a phase that the job has left behind is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpuwise.core.events import (
+    Event,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobRevised,
+    JobStarted,
+    JobSuspended,
+    StartRefused,
+)
+from gpuwise.core.jobs import ENDED, Status
+from gpuwise.core.observations import OVER, AttemptObserved, Cause, Details, Phase
+from gpuwise.core.rates import steps_made
+from gpuwise.core.retries import History, Memory, back_off_s, judge
+from gpuwise.core.state import ClusterState
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+STARTING, RUNNING, SUSPENDING = int(Status.STARTING), int(Status.RUNNING), int(Status.SUSPENDING)
+SEEN_RUNNING, SEEN_SUCCEEDED = Phase.RUNNING, Phase.SUCCEEDED
+ON_DEVICES = frozenset((STARTING, RUNNING, SUSPENDING))
+"""In these, an attempt may be seen to do something."""
+PROGRESS_NEWS_FRAC = 0.02
+"""The part of all steps by which a report must differ from the estimate to be news."""
+_NOTHING: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewestUnwanted(Event):
+    """An older attempt has ended its job, or failed: the newest is not wanted any more. It is never journaled."""
+
+    job: int
+
+
+def events_of(state: ClusterState, seen: AttemptObserved) -> Sequence[Event]:
+    """What an observation says that the state does not know yet."""
+    jobs = state.jobs
+    job = jobs.row_of.get(seen.job)
+    if job is None:
+        return _NOTHING
+    status, phase = jobs.status.item(job), seen.phase
+    newest = seen.attempt == jobs.placements.item(job)
+    if status == STARTING and phase is SEEN_RUNNING and newest:
+        if seen.step is None and seen.at_s == state.now_s:  # by far the most common
+            return (JobStarted(seen.at_s, job),)
+        return _started(state, job, seen)
+    if phase is SEEN_SUCCEEDED:  # whatever was thought of that attempt meanwhile
+        if newest and status in ON_DEVICES:
+            at_s = seen.at_s
+            return (JobFinished(at_s if at_s == state.now_s else _moment(state, job, at_s), job),)
+        ran = 0 < seen.attempt <= jobs.placements.item(job) and status not in ENDED
+        finished = JobFinished(_moment(state, job, seen.at_s), job)
+        return (finished, NewestUnwanted(seen.at_s, job)) if ran else _NOTHING
+    if status not in ON_DEVICES or (not newest and not jobs.over.item(job) < seen.attempt < jobs.placements.item(job)):
+        return _NOTHING
+    if phase is Phase.FAILED:
+        failed = _failed(state, job, seen)
+        return failed if newest else (*failed, NewestUnwanted(seen.at_s, job))
+    if phase is SEEN_RUNNING and status == RUNNING and newest:
+        return _progressed(state, job, seen)
+    return _gone(state, job, status, seen) if newest and phase in OVER else _NOTHING
+
+
+def own_steps(state: ClusterState, job: int, seen: AttemptObserved) -> float | None:
+    """A job's own step in the engine's steps; None if it does not say how many there are and nobody else did."""
+    if seen.step is None:
+        return None
+    total: float = state.jobs.steps.item(job)
+    if seen.step <= 0:
+        return 0.0
+    if seen.steps == total or (seen.steps is None and state.jobs.steps_known.item(job)):
+        return min(max(seen.step, 0.0), total)
+    return min(max(seen.step / seen.steps, 0.0), 1.0) * total if seen.steps and seen.steps > 0 else None
+
+
+def _moment(state: ClusterState, job: int, at_s: float) -> float:
+    """When something happened: not after now, and not before the job got its place."""
+    if at_s == state.now_s:
+        return at_s
+    return float(max(min(at_s, state.now_s), state.jobs.placed_s.item(job)))
+
+
+def _started(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
+    started = JobStarted(_moment(state, job, seen.at_s), job)
+    if seen.step is None:
+        return (started,)
+    done = own_steps(state, job, seen)
+    if done is None or not _is_news(state, job, done - state.jobs.steps_done.item(job)):
+        return (started,)
+    return started, JobProgressed(started.at_s, job, done)
+
+
+def _progressed(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
+    done, at_s = own_steps(state, job, seen), _moment(state, job, seen.at_s)
+    if done is None:
+        return _NOTHING
+    return (
+        (JobProgressed(at_s, job, done),)
+        if _is_news(state, job, done - steps_made(state.jobs, job, at_s))
+        else _NOTHING
+    )
+
+
+def _is_news(state: ClusterState, job: int, difference: float) -> bool:
+    return bool(abs(difference) > PROGRESS_NEWS_FRAC * state.jobs.steps.item(job))
+
+
+def _gone(state: ClusterState, job: int, status: int, seen: AttemptObserved) -> Sequence[Event]:
+    """The newest attempt is not there, without having ended by itself."""
+    if status == SUSPENDING:  # whatever became of it, it has left its devices
+        return (JobSuspended(_moment(state, job, seen.at_s), job, _kept(state, job, seen)),)
+    if seen.phase is Phase.REFUSED and status == STARTING:
+        return _refused(state, job, seen)
+    lost = replace(seen.details, cause=Cause.LOST, text=seen.details.text or "it was stopped by somebody else")
+    return _failed(state, job, seen._replace(details=lost))
+
+
+def _kept(state: ClusterState, job: int, seen: AttemptObserved) -> float:
+    """What is left of a job's work after an attempt: what it says, or all that it is thought to have done."""
+    if seen.step is not None:
+        return own_steps(state, job, seen) or 0.0
+    if seen.phase is Phase.SUSPENDED:
+        return steps_made(state.jobs, job, _moment(state, job, seen.at_s))
+    return 0.0 if seen.phase is Phase.FAILED else float(state.jobs.saved_steps.item(job))
+
+
+def _failed(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
+    jobs, details = state.jobs, seen.details
+    history = History(jobs.retries.item(job), jobs.failures.item(job), jobs.out_of_memory.item(job))
+    verdict = judge(details.cause, details.text, history, _memory(state, job, details))
+    at_s, kept = _moment(state, job, seen.at_s), _kept(state, job, seen)
+    failed = JobFailed(at_s, job, kept, verdict.cause, verdict.retry, str(details.cause))
+    if verdict.gpu_memory_bytes is None:
+        return (failed,)
+    return failed, JobRevised(state.now_s, job, gpu_memory_bytes=verdict.gpu_memory_bytes)
+
+
+def _memory(state: ClusterState, job: int, details: Details) -> Memory:
+    shape, placement = state.jobs.shape_by_row[job], state.placed.get(job)
+    most = state.nodes.largest_memory_bytes(shape)
+    had, gpus = shape.gpu_memory_bytes, shape.gpus
+    if placement is not None:  # a policy may have given it a smaller part of the device than it asked for
+        gpus = placement.gpus
+        device_bytes = min((state.nodes.memory_of(grant.node) for grant in placement.grants), default=most)
+        had = had or device_bytes * placement.milli / WHOLE_GPU_MILLI
+    return Memory(had or most, (details.peak_memory_bytes or 0.0) / max(gpus, 1), most)
+
+
+def _refused(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
+    until_s = state.now_s + back_off_s(state.jobs.refusals.item(job) + 1)
+    why = seen.details.text or str(seen.details.cause)
+    return (StartRefused(_moment(state, job, seen.at_s), job, why, until_s, seen.details.avoid),)

@@ -1,0 +1,64 @@
+"""What others use of a GPU: strangers that compute, desktops, parked jobs; told only when it changes."""
+
+from __future__ import annotations
+
+import math
+
+from builders import node
+from gpuwise.core.events import DevicesClaimed
+from gpuwise.core.units import GIB, MIB
+from gpuwise.devices.machine import Reading
+from gpuwise.live.local.claims import ForeignUse, Owner, device_use
+
+BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
+OWNERS = {1: Owner.RUNNING, 2: Owner.PARKED}
+
+
+def owner(pid: int) -> tuple[Owner, str]:
+    return OWNERS.get(pid, Owner.STRANGER), f"job {pid}" if pid in OWNERS else ""
+
+
+def use(**processes: float) -> tuple[float, bool] | None:
+    return device_use(Reading(processes={int(pid[1:]): used for pid, used in processes.items()}), owner)
+
+
+def test_running_jobs_and_desktops_are_no_claim() -> None:
+    assert use() is None
+    assert use(p1=8.0 * GIB, p7=20.0 * MIB) is None
+
+
+def test_a_notebook_computes() -> None:
+    assert use(p7=1.5 * GIB) == (1.5 * GIB, True)
+    assert use(p7=math.nan) == (0.0, True)  # the driver does not say how much
+
+
+def test_a_parked_job_only_keeps_its_memory() -> None:
+    assert use(p1=2.0 * GIB, p2=3.1 * GIB) == (3.25 * GIB, False)
+
+
+def test_it_is_told_when_it_changes() -> None:
+    claims = ForeignUse([BOX])
+    notebook = {(0, 0): Reading(), (0, 1): Reading(processes={7: 1.0 * GIB})}
+    told = DevicesClaimed(1.0, "box", (("GPU-b", 1.0 * GIB, True),))
+    assert claims.changes(0.0, {}, owner) == []
+    assert claims.changes(1.0, notebook, owner) == [told]
+    a_little_more = {(0, 1): Reading(processes={7: 1.0 * GIB - 10 * MIB})}
+    assert claims.changes(2.0, a_little_more, owner) == []
+    assert claims.changes(3.0, {}, owner) == [DevicesClaimed(3.0, "box")]
+    claims.forget()
+    assert claims.changes(4.0, notebook, owner) == [DevicesClaimed(4.0, "box", told.devices)]
+
+
+def test_what_a_parked_job_keeps_is_told_as_its_own() -> None:
+    claims = ForeignUse([BOX])
+    (told,) = claims.changes(1.0, {(0, 1): Reading(processes={2: 3.1 * GIB, 7: 1.0 * GIB})}, owner)
+    assert told.devices == (("GPU-b", 4.25 * GIB, True),)
+    assert told.parked == (("job 2", "GPU-b", 3.25 * GIB),)
+    assert claims.taken == {(0, 1)}
+
+
+def test_who_listens_anew_is_told_that_there_is_nothing_too() -> None:
+    claims = ForeignUse([BOX])
+    claims.forget()
+    assert claims.changes(1.0, {}, owner) == [DevicesClaimed(1.0, "box")]
+    assert claims.changes(2.0, {}, owner) == []

@@ -1,0 +1,183 @@
+"""Nodes under a running service: drains, restarts on other nodes, and quotas and answers that follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from world import World
+from world import request as asked
+
+from builders import node
+from gpuwise.core.events import NodeAdded, NodeChanged, NodeLost, NodeRemoved
+from gpuwise.core.nodes import NodeTable
+from gpuwise.core.records import Store
+from gpuwise.core.request import JobRequest
+from gpuwise.core.spec import ClusterSpec, NodeSpec
+from gpuwise.engine.engine import Engine
+from gpuwise.live.clock import Clock
+from gpuwise.live.controller import Controller
+from gpuwise.live.desk import NotPossibleError
+from gpuwise.live.recovery import node_changes
+from gpuwise.policies.placing.placement import best_fit
+from gpuwise.policies.registry import make_policy
+
+BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
+SIDE = node("side", 2, "T4")
+
+
+def request(**more: Any) -> JobRequest:
+    """A job that does not end while a test looks."""
+    return asked(1e6, **more)
+
+
+def service(store: Store, world: World, *nodes: NodeSpec) -> Controller:
+    """A controller on these nodes."""
+    clock = Clock(1000.0, wall=lambda: 1000.0 + world.now_s, monotonic=world.monotonic)
+
+    def make(spec: ClusterSpec) -> Engine:
+        world.engine = Engine(spec, make_policy("fifo"), placer=best_fit)
+        return world.engine
+
+    return Controller(store, world, ClusterSpec(nodes), make, clock)
+
+
+def submit(controller: Controller, *requests: JobRequest) -> list[str]:
+    future = controller.submit(requests, "ada")
+    turn(controller)
+    return [record.uid for record in future.result(0)]
+
+
+def turn(controller: Controller) -> None:
+    """A turn, and as many more as jobs need to take their first step."""
+    controller.turn()
+    while any(record.status == "starting" for record in controller.live_records()):
+        controller.turn()
+
+
+def shown(controller: Controller, *uids: str) -> list[str]:
+    state = controller.engine.state
+    return [state.status(state.jobs.row_of[uid]).name.lower() for uid in uids]
+
+
+# -- restarts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_on_other_nodes_keeps_whatever_still_runs(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX, SIDE)
+    uids = submit(controller, request(gpu_types=("V100",)), request(gpu_types=("V100",)), request(gpu_types=("T4",)))
+    assert shown(controller, *uids) == ["running"] * 3
+    swapped = replace(BOX, gpus=3, device_ids=("GPU-x", "GPU-b", "GPU-a"))
+    again = service(store, World(), node("new", 1), swapped)
+    state = again.engine.state
+    assert shown(again, *uids) == ["running", "running", "pending"]
+    assert state.nodes.names == ["new", "box"]
+    on_box = {state.jobs.ids[job]: placement.devices() for job, placement in state.placed.items()}
+    assert on_box == {uids[0]: [(1, 2)], uids[1]: [(1, 1)]}
+
+
+def test_a_restart_on_the_same_nodes_changes_nothing(store: Store) -> None:
+    controller = service(store, World(), BOX, SIDE)
+    uids = submit(controller, request(), request())
+    before = dict(controller.engine.state.placed)
+    again = service(store, World(), BOX, SIDE)
+    assert shown(again, *uids) == ["running"] * 2
+    assert again.engine.state.placed == before
+
+
+def test_device_ids_that_become_known_move_nobody(store: Store) -> None:
+    """As after an update from a version that did not keep them."""
+    controller = service(store, World(), replace(BOX, device_ids=()))
+    (uid,) = submit(controller, request())
+    again = service(store, World(), BOX)
+    assert shown(again, uid) == ["running"]
+    assert again.engine.state.nodes.specs == [BOX]
+
+
+def test_what_became_of_nodes_as_events() -> None:
+    nodes = NodeTable()
+    for spec in (BOX, replace(SIDE, schedulable=False), node("gone", 1)):
+        nodes.put(spec)
+    now = ClusterSpec((replace(BOX, cpus=4.0), SIDE, node("new", 1)))
+    assert node_changes(nodes, now, 5.0) == [
+        NodeRemoved(5.0, "gone"),
+        NodeChanged(5.0, replace(BOX, cpus=4.0)),
+        NodeAdded(5.0, node("new", 1)),
+    ]
+
+
+def test_a_node_that_joined_is_still_there_after_a_turn_that_failed(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    world.queued.append(NodeAdded(world.now_s, SIDE))
+    controller.turn()
+    controller._stale = True
+    controller.turn()
+    assert controller.engine.state.nodes.names == ["box", "side"]
+
+
+# -- drains ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_node_gets_no_jobs_also_after_a_restart(store: Store) -> None:
+    controller = service(store, World(), BOX)
+    (first,) = submit(controller, request())
+    drained = controller.set_schedulable("box", False)
+    controller.turn()
+    assert drained.result(0)
+    (second,) = submit(controller, request())  # it could run once the drain is over, so it is taken
+    assert shown(controller, first, second) == ["running", "pending"]
+    again = service(store, World(), BOX)
+    assert shown(again, first, second) == ["running", "pending"]
+    over = again.set_schedulable("box", True)
+    turn(again)
+    assert over.result(0)
+    assert shown(again, first, second) == ["running", "running"]
+
+
+def test_an_unknown_node_cannot_be_drained(store: Store) -> None:
+    controller = service(store, World(), BOX)
+    drained = controller.set_schedulable("nobody", False)
+    controller.turn()
+    assert not drained.result(0)
+
+
+# -- what follows ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_was_too_large_is_taken_once_a_larger_node_has_joined(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    with pytest.raises(NotPossibleError, match="can never run here"):
+        submit(controller, request(gpu_types=("H100",)))
+    world.queued.append(NodeAdded(world.now_s, node("big", 8, "H100")))
+    controller.turn()
+    assert shown(controller, *submit(controller, request(gpu_types=("H100",)))) == ["running"]
+    world.queued.append(NodeRemoved(world.now_s, "big"))
+    controller.turn()
+    with pytest.raises(NotPossibleError, match="can never run here"):
+        submit(controller, request(gpu_types=("H100",)))
+
+
+def test_shares_of_queues_follow_the_number_of_gpus(store: Store) -> None:
+    world = World()
+    controller = service(store, world, node("box", 1))
+    uids = submit(controller, *(request(queue=queue) for queue in ("a", "b") for _ in range(4)))
+    assert shown(controller, *uids).count("running") == 1
+    world.queued.append(NodeAdded(world.now_s, node("new", 7)))
+    controller.turn()
+    controller.turn()  # it woke itself up, to let as many jobs into the line as there are GPUs now
+    state = controller.engine.state
+    assert len(state.placed) == 8, shown(controller, *uids)
+
+
+def test_a_lost_node_needs_no_list_of_its_jobs(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    (uid,) = submit(controller, request())
+    world.queued.append(NodeLost(world.now_s, "box"))
+    controller.turn()
+    assert shown(controller, uid) == ["pending"]
+    assert store.job(uid).status == "pending"

@@ -1,0 +1,114 @@
+"""Who is answered when, and who is to blame when a turn fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from world import Bench, World, request
+
+from gpuwise.core.assignments import Desired
+from gpuwise.core.events import Event, JobStarted, NodeAdded
+from gpuwise.core.records import Batch, Store
+from gpuwise.core.spec import NodeSpec
+from gpuwise.engine.handlers import HANDLERS
+from gpuwise.live import controller as controller_module
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits after a turn that failed."""
+    monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
+
+
+class Insists(World):
+    """A world that tells of a node whenever somebody new listens."""
+
+    def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+        super().follow(desired, complete)
+        if complete:
+            price = float("nan")  # a new one each time, which is not equal to the last
+            self.queued.append(NodeAdded(self.now_s, NodeSpec(name="bad", gpu_type="V100", gpus=1, usd_per_hour=price)))
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, kind: type[Event]) -> list[Event]:
+    """Makes the handler of an event fail; the events that it was asked to take in."""
+    asked: list[Event] = []
+
+    def fail(state: Any, event: Event) -> None:
+        asked.append(event)
+        raise ZeroDivisionError("a fault in a handler")
+
+    monkeypatch.setitem(HANDLERS, kind, fail)
+    return asked
+
+
+def fallback(bench: Bench) -> Callable[[Any], Any]:
+    """As a service has it: the engine that takes over when the policy is to blame."""
+    bench.controller._fallback = bench.controller._make_engine
+    return bench.controller._make_engine
+
+
+def test_a_policy_is_not_blamed_for_an_event_that_cannot_be_taken_in(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = raising(monkeypatch, NodeAdded)
+    bench = Bench(store, world=Insists(), policy="srtf")
+    make = fallback(bench)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2 * controller_module.PATIENCE):
+            bench.controller.turn()
+    assert len(asked) == 1  # it is told again after every rebuild, and left out
+    assert "cannot be taken in; it is left out from now on" in caplog.text
+    assert bench.controller._policy_failures == 0
+    assert (bench.controller._make_engine, bench.controller._fallback) == (make, make)
+    assert (bench.controller.trouble, bench.controller.engine.policy.name) == ("", "srtf")
+    (uid,) = bench.submit(request(5.0))
+    bench.settle()
+    assert store.job(uid).status == "succeeded"
+
+
+def test_an_observation_that_cannot_be_taken_in_is_left_out_and_its_job_still_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(store, policy="srtf")
+    make = fallback(bench)
+    asked = raising(monkeypatch, JobStarted)
+    future = bench.controller.submit([request(5.0)], "ada")
+    for _ in range(20):
+        bench.controller.turn()
+    assert len(asked) == 1
+    (record,) = future.result(0)
+    assert store.job(record.uid).status == "succeeded"
+    assert bench.controller._make_engine is make
+    assert bench.controller.trouble == ""
+
+
+def test_requests_are_answered_after_the_write_and_before_anything_is_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    class Spy(World):
+        def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+            if not complete:
+                order.append("follow")
+                assert future.done(), "it is acted on before it is answered"
+            super().follow(desired, complete)
+
+    bench = Bench(store, world=Spy())
+    commit = store.commit
+
+    def spy(batch: Batch) -> None:
+        assert not future.done(), "it is answered before it is written"
+        commit(batch)
+        order.append("commit")
+
+    monkeypatch.setattr(store, "commit", spy)
+    future: Future[Any] = bench.controller.submit([request()], "ada")
+    future.add_done_callback(lambda _: order.append("answer"))
+    bench.controller.turn()
+    assert order == ["commit", "answer", "follow"]
