@@ -123,7 +123,11 @@ class Up:
         """A command that has ended."""
         begun = time.perf_counter()
         with self.begin(*args, **variables) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
+            try:
+                out, err = process.communicate(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         assert "Traceback" not in err, err
         return Answer(process.returncode, out, err, time.perf_counter() - begun)
 

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from live_up import Up, until
@@ -150,9 +151,13 @@ def test_why_a_job_waits(up: Up) -> None:
     assert up.right("why", second) == (
         f"job {second} needs 1 GPU; 0 of 2 such GPUs are idle, at most 0 on one node (place 1 in line)\n"
     )
-    by_id = {job["id"]: job for job in up.json("queue")}
-    assert by_id[second]["estimated_start"] > time.time()
-    assert by_id[second]["position"] == 1
+
+    def queued() -> dict[str, Any]:
+        return next(job for job in up.json("queue") if job["id"] == second)
+
+    until(lambda: queued()["estimated_start"], "an estimate; one made before may be shown for a second")
+    assert queued()["estimated_start"] > time.time()
+    assert queued()["position"] == 1
     go.touch()
     assert up.run("wait", first, second).code == 0
 
