@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import Shape
+from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tasks import wrong_tasks
 from gpuwise.core.units import WHOLE_GPU_MILLI
@@ -12,26 +13,30 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 
 def wrong_placement(placement: Placement, shape: Shape, capacity: Capacity) -> str:
     """What a job of a shape may not have of a placement; empty if it may have it, if it is free."""
+    grants, sharing, milli, _, tasks = placement  # unpacked at once: this is checked for every start of a simulation
     types, type_of = capacity.types_for(shape), capacity.nodes.type_of
-    for grant in placement.grants:
-        if not 0 <= grant.node < len(type_of):
-            return f"there is no node {grant.node}"
-        if type_of[grant.node] not in types:
-            return f"it may not run on GPU type {capacity.nodes.types[type_of[grant.node]]}"
-    if (shape.roles or placement.tasks) and (wrong := _wrong_roles(placement, shape, len(type_of))):
+    gpus = 0
+    for node, devices, _ in grants:
+        if not 0 <= node < len(type_of):
+            return f"there is no node {node}"
+        if type_of[node] not in types:
+            return f"it may not run on GPU type {capacity.nodes.types[type_of[node]]}"
+        gpus += devices.bit_count()
+    if (shape.roles or tasks) and (wrong := _wrong_roles(placement, shape, len(type_of))):
         return wrong
     if (shape.require or shape.within) and (wrong := capacity.misfit(placement, shape)):
         return wrong
-    if not shape.min_gpus <= placement.gpus <= shape.max_gpus:
-        return f"it may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {placement.gpus}"
-    alone = placement.sharing is Sharing.EXCLUSIVE
-    if not (shape.alone if alone else placement.sharing in shape.sharing):
-        return f"it does not allow {placement.sharing.name}"
-    if alone and placement.milli != WHOLE_GPU_MILLI:
-        return f"{placement.milli}/1000 of a GPU cannot be held alone"
-    if not 1 <= placement.milli <= WHOLE_GPU_MILLI:
-        return f"a share of {placement.milli}/1000 of a GPU is none"
-    return _wrong_slices(placement, capacity) if placement.sharing is Sharing.MIG else ""
+    if not shape.min_gpus <= gpus <= shape.max_gpus:
+        return f"it may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {gpus}"
+    if sharing is EXCLUSIVE:
+        if not shape.alone:
+            return f"it does not allow {sharing.name}"
+        return "" if milli == WHOLE_GPU_MILLI else f"{milli}/1000 of a GPU cannot be held alone"
+    if sharing not in shape.sharing:
+        return f"it does not allow {sharing.name}"
+    if not 1 <= milli <= WHOLE_GPU_MILLI:
+        return f"a share of {milli}/1000 of a GPU is none"
+    return _wrong_slices(placement, capacity) if sharing is Sharing.MIG else ""
 
 
 def _wrong_roles(placement: Placement, shape: Shape, nodes: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpuwise.core.commands import Placement
 from gpuwise.core.free.errors import OverAllocationError
 from gpuwise.core.free.suited import SuitedNodes
 from gpuwise.core.jobs import Shape
+from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.nodeset import NodeSet, first, members, node_set
 from gpuwise.core.spec import NodeSpec, Sharing
@@ -131,7 +133,8 @@ class Capacity(SuitedNodes):
     def fork(self) -> Capacity:
         """A copy to try things on; large arrays are copied when they are first written to."""
         twin = object.__new__(Capacity)
-        twin.__dict__.update(self.__dict__)
+        for name, value in zip(_NAMES, _values(self), strict=True):
+            setattr(twin, name, value)
         twin.idle = self.idle.copy()
         twin.by_idle = [buckets.copy() for buckets in self.by_idle]
         twin.idle_total = self.idle_total.copy()
@@ -144,7 +147,7 @@ class Capacity(SuitedNodes):
         on_host = shape.needs_host
         if on_host:
             self._check_host(placement, shape)
-        if placement.sharing is Sharing.EXCLUSIVE:
+        if placement.sharing is EXCLUSIVE:
             if self.claimed_memory:
                 self._check_memory(placement, shape)
             self._take_whole(placement.grants)
@@ -160,7 +163,7 @@ class Capacity(SuitedNodes):
 
         Fails, and changes nothing, if somebody else has it now.
         """
-        if placement.sharing is Sharing.EXCLUSIVE:
+        if placement.sharing is EXCLUSIVE:
             self._retake_whole(placement.grants)
         elif placement.sharing is Sharing.MIG:
             self._retake_slices(placement)
@@ -192,7 +195,7 @@ class Capacity(SuitedNodes):
 
     def give(self, placement: Placement, shape: Shape) -> None:
         """Takes a placement back."""
-        if placement.sharing is Sharing.EXCLUSIVE:
+        if placement.sharing is EXCLUSIVE:
             for node, devices, _ in placement.grants:
                 self._set_idle(node, self.idle[node] | devices)
         elif placement.sharing is Sharing.MIG:
@@ -209,3 +212,8 @@ class Capacity(SuitedNodes):
                     f"node {self.nodes.names[node]}: others use so much memory of devices {devices:#x} that "
                     f"{shape.gpu_memory_bytes:g} bytes are not left on each"
                 )
+
+
+_NAMES = tuple(vars(Capacity(NodeTable())))
+"""Its attributes; to look into the dict of a capacity in use would make them slower."""
+_values = attrgetter(*_NAMES)

@@ -122,27 +122,26 @@ class Draft:
 
     def start(self, job: int, placement: Placement | None = None) -> bool:
         """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
-        if job in self._placed or job in self._state.placed:
+        state = self._state
+        if job in self._placed or job in state.placed:
             self._repeated = True
             if self.placement(job) is not None:
                 raise DraftError(f"job {self._id(job)} has GPUs already; move it, or suspend it first")
-        shape = self._state.jobs.shape_by_row[job]
-        given = placement is not None
-        if placement is None:
-            if shape.id in self.closed:
-                return False
-            placement = self._placer(self._shown(), shape, shape.gpus)
-            if placement is None:
-                self.closed.add(shape.id)
-                return False
-        if given:
+        shape = state.jobs.shape_by_row[job]
+        if placement is not None:
             self._check_allowed(job, placement)
-        if given or self._steps or self._capacity is not None:
+            self._scratch().take(placement, shape)
+        elif shape.id in self.closed:
+            return False
+        elif (placement := self._placer(self._shown(), shape, shape.gpus)) is None:
+            self.closed.add(shape.id)
+            return False
+        elif self._steps or self._capacity is not None:
             self._scratch().take(placement, shape)
         else:
             self._untried = (placement, shape)
         self._placed[job] = placement
-        fresh = self._state.jobs.status.item(job) == _PENDING
+        fresh = state.jobs.status.item(job) == _PENDING
         self._steps.append(Start(job, placement) if fresh else Resume(job, placement))
         if self._cuts:
             self._check_order()

@@ -92,8 +92,11 @@ class Shape:
     """Whether it asks for CPUs or memory of the node; a job with roles may, for its tasks."""
     alone: bool = field(init=False)
     """Whether it may hold GPUs alone."""
+    any_node: bool = field(init=False)
+    """Whether one node is as good as another: no label is required or preferred, and none is to be avoided."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "any_node", not (self.require or self.prefer or self.avoid))
         object.__setattr__(self, "whole", self.milli == WHOLE_GPU_MILLI)
         object.__setattr__(self, "needs_host", self.cpus > 0 or self.memory_bytes > 0 or bool(self.roles))
         object.__setattr__(self, "alone", Sharing.EXCLUSIVE in self.sharing)

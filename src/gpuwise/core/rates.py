@@ -14,6 +14,7 @@ from typing import Protocol
 
 from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import JobTable, Status
+from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.spec import Sharing, slice_name
@@ -227,7 +228,7 @@ class ComposedRates:
         grants = placement.grants
         if len(grants) != 1 or grants[0].devices.bit_count() != table.shape_by_row[job].gpus:
             rate *= self._scaling.factor(job, placement, low)
-        if placement.sharing is Sharing.EXCLUSIVE:
+        if placement.sharing is EXCLUSIVE:
             return rate
         return self._sharing.rate(rate, job, placement, beside, low)
 

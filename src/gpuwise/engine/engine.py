@@ -43,6 +43,7 @@ from gpuwise.core.events import (
     JobHeld,
     JobNoted,
     NodeEvent,
+    StartRefused,
     WokeUp,
 )
 from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
@@ -66,10 +67,10 @@ class InvalidDecisionError(GpuwiseError):
 
 
 RUN = Intent.RUN
-RARE: frozenset[type[Event]] = frozenset(
-    (JobCancelled, JobHeld, NewestUnwanted, *(kind for kind in EVENT_TYPES if issubclass(kind, NodeEvent)))
-)
+RARE = (JobCancelled, JobHeld, NewestUnwanted, StartRefused, NodeEvent)
 """Events that may have consequences of their own."""
+COMMON = {kind: HANDLERS[kind] for kind in EVENT_TYPES if not issubclass(kind, RARE)}
+"""The handlers of all other events."""
 _BEGINS: dict[type[Command], int] = {Start: int(Status.PENDING), Resume: int(Status.SUSPENDED)}
 
 
@@ -126,23 +127,25 @@ class Engine:
         state, record, wakes_on = self.state, self.journal.append, self._wakes_on
         if now_s > state.now_s:
             state.now_s = now_s
-        now_s = state.now_s
-        refused = bool(state.backing_off or state.avoiding)
-        if refused:
-            happened = [*self._back_in_line(), *happened]
+        else:
+            now_s = state.now_s
+        refused = False
+        if state.backing_off or state.avoiding:
+            refused, happened = True, [*self._back_in_line(), *happened]
         for each in happened:
-            for event in (each,) if type(each) is not AttemptObserved else events_of(state, each):
+            for event in events_of(state, each) if type(each) is AttemptObserved else (each,):
                 kind = type(event)
-                if kind in RARE:
+                handle = COMMON.get(kind)
+                if handle is None:
                     self._take_in_rare(event)
                     continue
                 if event.at_s != now_s:
                     event = self._in_time(event)
-                HANDLERS[kind](state, event)
+                handle(state, event)
                 record(event)
                 if kind in wakes_on:
                     self._asked = True
-        if refused or state.backing_off or state.avoiding:
+        if refused:
             self._wake_after_refusals()
         return self._asked or bool(self._wanted)
 
@@ -167,6 +170,8 @@ class Engine:
         self.journal.append(event)
         if consequence:
             self._carry_out(consequence)
+        if isinstance(event, StartRefused):
+            self._wake_after_refusals()
         self._asked |= type(event) in self._wakes_on
 
     def _change_nodes(self, event: NodeEvent) -> None:
@@ -250,14 +255,12 @@ class Engine:
 
     def _ask(self) -> None:
         begun = perf_counter()
-        decision = self.policy.decide(self.view, self._rng)
+        decision = self._last = self.policy.decide(self.view, self._rng)
         self.decide_s.append(perf_counter() - begun)
-        self._last = decision
         self.wake_at = self._policy_wake_at = decision.wake_at
-        commands = decision.commands
-        if len(commands) > 1:
+        if commands := decision.commands:
             self._check_once(commands)
-        notes = self._noted(decision.notes) if decision.notes else ()
+        notes = decision.notes and self._noted(decision.notes)
         if commands:
             self._carry_out(commands)
         for note in notes:
@@ -288,6 +291,7 @@ class Engine:
 
     def _carry_out(self, commands: Sequence[Command], by: str = "") -> None:
         state, jobs, record = self.state, self.state.jobs, self.journal.append
+        command: Any
         for command in commands:
             kind = type(command)
             try:
@@ -299,7 +303,7 @@ class Engine:
                 who = by or f"policy {self.policy.name!r}"
                 raise InvalidDecisionError(f"{who} decided {command}: {error}") from error
             record(command)
-            if isinstance(command, (Start, Resume)):
+            if kind is Start or kind is Resume:
                 job = command.job
                 self._wanted.append(Assignment(jobs.ids[job], jobs.placements.item(job), RUN, command.placement))
             else:
@@ -350,6 +354,8 @@ class Engine:
 
     def _check_once(self, commands: Sequence[Command]) -> None:
         """A decision has one command for a job: what a second one finds would depend on how the first came out."""
+        if len(commands) == 1:
+            return
         told: set[int] = set()
         for command in commands:
             moves = command.moves if isinstance(command, Rearrange) else ((getattr(command, "job", None), None),)
@@ -364,16 +370,15 @@ class Engine:
     def _check(self, kind: type[Command], command: Any) -> None:
         """Start is for jobs that never ran or must begin again, resume for the suspended, the rest for the placed."""
         if kind in _BEGINS:
-            expected = _BEGINS[kind]
-            if self.state.jobs.status.item(command.job) != expected:
+            state, job = self.state, command.job
+            if state.jobs.status.item(job) != _BEGINS[kind]:
+                raise InvalidDecisionError(f"its job is {state.status(job).name}, not {Status(_BEGINS[kind]).name}")
+            if job not in state.waiting:
+                held = state.jobs.held.item(job)
                 raise InvalidDecisionError(
-                    f"its job is {self.state.status(command.job).name}, not {Status(expected).name}"
+                    "its job is held" if held else "its job is not in line: its start was refused a moment ago"
                 )
-            if self.state.jobs.held.item(command.job):
-                raise InvalidDecisionError("its job is held")
-            if command.job not in self.state.waiting:
-                raise InvalidDecisionError("its job is not in line: its start was refused a moment ago")
-            self._check_placement(command.job, command.placement)
+            self._check_placement(job, command.placement)
         elif kind is Rearrange:
             self._check_moves(command.moves)
         elif kind in (Migrate, Resize):

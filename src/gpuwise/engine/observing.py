@@ -45,27 +45,26 @@ class NewestUnwanted(Event):
 def events_of(state: ClusterState, seen: AttemptObserved) -> Sequence[Event]:
     """What an observation says that the state does not know yet."""
     jobs = state.jobs
-    job = jobs.row_of.get(seen.job)
+    at_s, uid, attempt, phase, step, _, _ = seen  # unpacked at once: this runs twice for every job of a simulation
+    job = jobs.row_of.get(uid)
     if job is None:
         return _NOTHING
-    status, phase = jobs.status.item(job), seen.phase
-    newest = seen.attempt == jobs.placements.item(job)
+    status, last = jobs.status.item(job), jobs.placements.item(job)
+    newest = attempt == last
     if status == STARTING and phase is SEEN_RUNNING and newest:
-        if seen.step is None and seen.at_s == state.now_s:  # by far the most common
-            return (JobStarted(seen.at_s, job),)
+        if step is None and at_s == state.now_s:  # by far the most common
+            return (JobStarted(at_s, job),)
         return _started(state, job, seen)
     if phase is SEEN_SUCCEEDED:  # whatever was thought of that attempt meanwhile
         if newest and status in ON_DEVICES:
-            at_s = seen.at_s
             return (JobFinished(at_s if at_s == state.now_s else _moment(state, job, at_s), job),)
-        ran = 0 < seen.attempt <= jobs.placements.item(job) and status not in ENDED
-        finished = JobFinished(_moment(state, job, seen.at_s), job)
-        return (finished, NewestUnwanted(seen.at_s, job)) if ran else _NOTHING
-    if status not in ON_DEVICES or (not newest and not jobs.over.item(job) < seen.attempt < jobs.placements.item(job)):
+        ran = 0 < attempt <= last and status not in ENDED
+        return (JobFinished(_moment(state, job, at_s), job), NewestUnwanted(at_s, job)) if ran else _NOTHING
+    if status not in ON_DEVICES or not (newest or jobs.over.item(job) < attempt < last):
         return _NOTHING
     if phase is Phase.FAILED:
         failed = _failed(state, job, seen)
-        return failed if newest else (*failed, NewestUnwanted(seen.at_s, job))
+        return failed if newest else (*failed, NewestUnwanted(at_s, job))
     if phase is SEEN_RUNNING and status == RUNNING and newest:
         return _progressed(state, job, seen)
     return _gone(state, job, status, seen) if newest and phase in OVER else _NOTHING

@@ -40,9 +40,9 @@ from gpuwise.core.events import (
     WokeUp,
 )
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
+from gpuwise.core.needs import EXCLUSIVE, Forecast
 from gpuwise.core.observations import UNCOUNTED, Cause
 from gpuwise.core.rates import DeclaredRates, steps_made
-from gpuwise.core.spec import Forecast, Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
@@ -84,7 +84,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     jobs.placed_s[job] = state.now_s
     jobs.placements[job] = jobs.placements.item(job) + 1
     jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
-    if placement.sharing is not Sharing.EXCLUSIVE:
+    if placement.sharing is not EXCLUSIVE:
         state.residents.add(job, placement)
         rebelieve(state, state.residents.neighbours(job, placement))
 
@@ -105,7 +105,7 @@ def _leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
     if before == STARTING:  # it left before its first step
         jobs.overhead_gpu_s[job] += held_gpu_s
     jobs.held_gpus[job] = 0.0
-    if placement.sharing is not Sharing.EXCLUSIVE:
+    if placement.sharing is not EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)
         state.residents.remove(job, placement)
         rebelieve(state, neighbours)
@@ -191,7 +191,7 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     placement = state.placed[job]
     if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
         state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * state.jobs.held_gpus.item(job)
-    if placement.sharing is Sharing.EXCLUSIVE:
+    if placement.sharing is EXCLUSIVE:
         state.jobs.rate[job] = _believed_alone(state, job, placement)
     else:
         rebelieve(state, (job, *state.residents.neighbours(job, placement)))
@@ -275,10 +275,11 @@ def _suspended(state: ClusterState, event: JobSuspended) -> None:
 
 def _let_go(state: ClusterState, job: int) -> None:
     """A job that has ended is not held back any more."""
-    if state.holds.pop(job, None) is not None:
+    if state.holds and state.holds.pop(job, None) is not None:
         state.jobs.held[job] = 0
-    state.backing_off.pop(job, None)
-    state.avoiding.pop(job, None)
+    if state.backing_off or state.avoiding:
+        state.backing_off.pop(job, None)
+        state.avoiding.pop(job, None)
 
 
 def _end(state: ClusterState, job: int, status: int, at_s: float) -> None:

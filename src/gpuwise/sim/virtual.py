@@ -6,17 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import cast
 
 from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.events import PROFILE_S, Event, JobRevised, JobSubmitted, NodeAdded, NodeLost, NodeRestored, WokeUp
 from gpuwise.core.jobs import JobTable, Status
+from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.rates import alone_rates, steps_made
-from gpuwise.core.spec import Sharing
 from gpuwise.core.state import ClusterState, Residents
 from gpuwise.sim.faults import NodeFault, apart
 from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
@@ -150,18 +149,19 @@ class VirtualExecutor:
                 self._move(now_s, moves)
                 self._change(now_s, each)
                 continue
-            job = row_of[each.job]
-            if each.intent is RUN and job in placed:
+            uid, attempt, intent, placement, *_ = each
+            job = row_of[uid]
+            if intent is RUN and job in placed:
                 moves.append((job, each))
                 continue
             if moves:
                 self._move(now_s, moves)
-            if each.intent is RUN:
+            if placement is not None:
                 cost_s = self._resume_s(job) if self._kept and job in self._kept else 0.0
-                self._begin(now_s, job, each, cost_s)
-            elif each.intent is Intent.SUSPEND:
+                self._begin(now_s, job, attempt, placement, cost_s)
+            elif intent is Intent.SUSPEND:
                 self._suspend(now_s, job)
-            elif each.attempt == self._attempt[job]:
+            elif attempt == self._attempt[job]:
                 self._stop(now_s, job)
         if moves:
             self._move(now_s, moves)
@@ -181,7 +181,7 @@ class VirtualExecutor:
         for job, wanted in moves:
             assert wanted.placement is not None
             costs_s = self._jobs.migrate_s if wanted.placement.gpus == had[job] else self._jobs.resize_s
-            self._begin(now_s, job, wanted, costs_s.item(job))
+            self._begin(now_s, job, wanted.attempt, wanted.placement, costs_s.item(job))
         moves.clear()
 
     def _change(self, now_s: float, wanted: Desired) -> None:
@@ -221,17 +221,17 @@ class VirtualExecutor:
         self._since[job] = now_s
         if starting:
             self._now.append(self._seen(now_s, job, Phase.RUNNING))
-        if placement.sharing is not Sharing.EXCLUSIVE:
+        if placement.sharing is not EXCLUSIVE:
             self._residents.add(job, placement)
             self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
         else:
             self._rate[job] = self._alone(job, placement)
             self._push_finish(job, now_s, self._rate[job])
 
-    def _begin(self, now_s: float, job: int, wanted: Assignment, cost_s: float) -> None:
+    def _begin(self, now_s: float, job: int, attempt: int, placement: Placement, cost_s: float) -> None:
         if job >= len(self._left):
             self._grow()
-        self._attempt[job], placement = wanted.attempt, cast(Placement, wanted.placement)
+        self._attempt[job] = attempt
         begin_s = now_s
         if self._saving:
             self._saving = {device: until_s for device, until_s in self._saving.items() if until_s > now_s}
@@ -243,10 +243,10 @@ class VirtualExecutor:
         if begin_s > now_s:
             self._push(begin_s, self._seen(begin_s, job, Phase.RUNNING), job)
         else:
-            self._now.append(AttemptObserved(now_s, self._jobs.ids[job], self._attempt[job], RUNNING))
+            self._now.append(AttemptObserved(now_s, self._jobs.ids[job], attempt, RUNNING))
         if self._memory is not None and self._memory.overflows(job, placement, self._residents, self._layouts):
             self._doomed[job] = round(begin_s + OUT_OF_MEMORY_S, TICK_DIGITS)
-        if placement.sharing is Sharing.EXCLUSIVE:
+        if placement.sharing is EXCLUSIVE:
             rate = self._rate[job] = self._alone(job, placement)
             self._push_finish(job, begin_s, rate)
         else:
@@ -299,7 +299,7 @@ class VirtualExecutor:
     def _release(self, now_s: float, job: int) -> None:
         placement = self._placed.pop(job)
         self._doomed.pop(job, None)
-        if placement.sharing is not Sharing.EXCLUSIVE:
+        if placement.sharing is not EXCLUSIVE:
             neighbours = self._residents.neighbours(job, placement)
             self._residents.remove(job, placement)
             self._retime(now_s, neighbours)

@@ -131,7 +131,7 @@ class WholeGpus:
         return None
 
     def _on_type(self, capacity: Capacity, shape: Shape, gpus: int, gpu_type: int) -> Placement | None:
-        plain = not (shape.require or shape.prefer or shape.avoid or capacity.claimed_memory)  # by far the most common
+        plain = shape.any_node and not capacity.claimed_memory  # by far the most common
         buckets = capacity.by_idle[gpu_type] if plain else capacity.buckets(gpu_type, shape)
         if gpus < len(buckets):
             if shape.needs_host:
