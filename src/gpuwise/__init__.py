@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from gpuwise.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest, Where
     from gpuwise.core.capacity import Capacity, OverAllocationError
     from gpuwise.core.commands import (
         NOTHING,
         Command,
         Decision,
+        Explain,
         Grant,
         Migrate,
         MigSlice,
@@ -58,14 +60,28 @@ if TYPE_CHECKING:
         StartRefused,
         WokeUp,
     )
-    from gpuwise.core.jobs import Shape, Status
+    from gpuwise.core.jobs import JobTable, Shape, Status
+    from gpuwise.core.nodes import Distance, NodeTable
+    from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase, RankStatus
     from gpuwise.core.property import PropertyError
-    from gpuwise.core.protocols import Placer, Policy, RateModel
-    from gpuwise.core.rates import BoundedRates, ComposedRates, DeclaredRates, Rates, time_left_s
+    from gpuwise.core.protocols import Executor, MakeRates, Placer, Policy, RateModel
+    from gpuwise.core.rates import (
+        BoundedRates,
+        ComposedRates,
+        DeclaredRates,
+        DeclaredSharing,
+        LinearScaling,
+        Rates,
+        Scaling,
+        SharingPart,
+        progresses,
+        time_left_s,
+    )
     from gpuwise.core.spec import ClusterSpec, Forecast, JobSpec, NodeSpec, Role, Sharing, Source
     from gpuwise.core.steps import DraftError
     from gpuwise.core.view import ClusterView
     from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.engine.drive import StalledError
     from gpuwise.engine.engine import InvalidDecisionError
     from gpuwise.predict.conformance import check_predictor
     from gpuwise.predict.rates import InterferenceRates, PredictedRates
@@ -78,26 +94,34 @@ if TYPE_CHECKING:
 
 
 _NAMES = {
+    "gpuwise.core.assignments": "Assignment Desired DeviceCut Intent NodeRequest Where",
     "gpuwise.core.capacity": "Capacity OverAllocationError",
     "gpuwise.core.commands": (
-        "NOTHING Command Decision Grant MigSlice Migrate Placement Provision Rearrange Reason Release "
-        "Repartition Resize Resume Start Stop Suspend TaskGrant Why "
+        "Command Decision Explain Grant MigSlice Migrate NOTHING Placement Provision Rearrange Reason "
+        "Release Repartition Resize Resume Start Stop Suspend TaskGrant Why"
     ),
     "gpuwise.core.draft": "Draft",
     "gpuwise.core.errors": "GpuwiseError ReadOnlyError UnknownNameError",
     "gpuwise.core.events": (
-        "BackOffEnded CAPACITY_CHANGES DeviceLost DeviceRestored DevicesClaimed Event JobCancelled JobFailed "
-        "JobFinished JobHeld JobNoted JobProgressed JobReleased JobRevised JobStarted JobSubmitted JobSuspended "
-        "NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored StartRefused WokeUp"
+        "BackOffEnded CAPACITY_CHANGES DeviceLost DeviceRestored DevicesClaimed Event JobCancelled "
+        "JobFailed JobFinished JobHeld JobNoted JobProgressed JobReleased JobRevised JobStarted "
+        "JobSubmitted JobSuspended NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored StartRefused "
+        "WokeUp"
     ),
-    "gpuwise.core.jobs": "Shape Status",
-    "gpuwise.core.protocols": "Placer Policy RateModel",
-    "gpuwise.core.rates": "BoundedRates ComposedRates DeclaredRates Rates time_left_s",
+    "gpuwise.core.jobs": "JobTable Shape Status",
+    "gpuwise.core.nodes": "Distance NodeTable",
+    "gpuwise.core.observations": "AttemptObserved Cause Details Observations Phase RankStatus",
     "gpuwise.core.property": "PropertyError",
+    "gpuwise.core.protocols": "Executor MakeRates Placer Policy RateModel",
+    "gpuwise.core.rates": (
+        "BoundedRates ComposedRates DeclaredRates DeclaredSharing LinearScaling Rates Scaling "
+        "SharingPart progresses time_left_s"
+    ),
     "gpuwise.core.spec": "ClusterSpec Forecast JobSpec NodeSpec Role Sharing Source",
     "gpuwise.core.steps": "DraftError",
     "gpuwise.core.view": "ClusterView",
     "gpuwise.devices": "gpu_type gpu_types",
+    "gpuwise.engine.drive": "StalledError",
     "gpuwise.engine.engine": "InvalidDecisionError",
     "gpuwise.predict.conformance": "check_predictor",
     "gpuwise.predict.rates": "InterferenceRates PredictedRates",
@@ -113,24 +137,35 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 __all__ = [
     "CAPACITY_CHANGES",
     "NOTHING",
+    "Assignment",
+    "AttemptObserved",
     "BackOffEnded",
     "BoundedRates",
     "Capacity",
+    "Cause",
     "ClusterSpec",
     "ClusterView",
     "Command",
     "ComposedRates",
     "Decision",
     "DeclaredRates",
+    "DeclaredSharing",
+    "Desired",
+    "Details",
+    "DeviceCut",
     "DeviceLost",
     "DeviceRestored",
     "DevicesClaimed",
+    "Distance",
     "Draft",
     "DraftError",
     "Event",
+    "Executor",
+    "Explain",
     "Forecast",
     "GpuwiseError",
     "Grant",
+    "Intent",
     "InterferenceRates",
     "InvalidDecisionError",
     "JobCancelled",
@@ -145,6 +180,9 @@ __all__ = [
     "JobStarted",
     "JobSubmitted",
     "JobSuspended",
+    "JobTable",
+    "LinearScaling",
+    "MakeRates",
     "MigSlice",
     "Migrate",
     "NodeAdded",
@@ -152,16 +190,21 @@ __all__ = [
     "NodeFault",
     "NodeLost",
     "NodeRemoved",
+    "NodeRequest",
     "NodeRestored",
     "NodeSpec",
+    "NodeTable",
     "NotConformingError",
+    "Observations",
     "OverAllocationError",
+    "Phase",
     "Placement",
     "Placer",
     "Policy",
     "PredictedRates",
     "PropertyError",
     "Provision",
+    "RankStatus",
     "RateModel",
     "Rates",
     "ReadOnlyError",
@@ -172,10 +215,13 @@ __all__ = [
     "Resize",
     "Resume",
     "Role",
+    "Scaling",
     "Shape",
     "Sharing",
+    "SharingPart",
     "SimulationResult",
     "Source",
+    "StalledError",
     "Start",
     "StartRefused",
     "Status",
@@ -185,6 +231,7 @@ __all__ = [
     "Trace",
     "Truth",
     "UnknownNameError",
+    "Where",
     "Why",
     "WokeUp",
     "check_policy",
@@ -192,6 +239,7 @@ __all__ = [
     "gpu_type",
     "gpu_types",
     "predict",
+    "progresses",
     "read_trace",
     "simulate",
     "time_left_s",

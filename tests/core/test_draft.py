@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +13,15 @@ from test_capacity import snapshot
 
 from builders import HALVES, cluster, commands_of, draft_with, engine_with, job, mig, node, on
 from gpuwise.core.capacity import OverAllocationError
-from gpuwise.core.commands import Migrate, Rearrange, Resize, Resume, Start, Suspend
+from gpuwise.core.commands import Migrate, Rearrange, Release, Resize, Resume, Start, Suspend
 from gpuwise.core.draft import Draft
-from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, WokeUp
+from gpuwise.core.events import DevicesClaimed, JobHeld, JobStarted, JobSubmitted, JobSuspended, NodeChanged, WokeUp
 from gpuwise.core.jobs import Status
 from gpuwise.core.spec import Sharing
-from gpuwise.engine.engine import Engine
+from gpuwise.core.steps import DraftError
+from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.engine.journal import replay
+from gpuwise.engine.snapshot import snapshot as document
 
 
 def running(*gpus: int, nodes: str = "2x4:V100", **more: object) -> Engine:
@@ -233,3 +240,67 @@ def test_a_suspension_is_not_undone_when_its_cpus_were_given_to_another():
     assert draft.start(2)
     assert not draft.keep(0)  # six of eight CPUs are given away
     assert draft.placement(0) is None
+
+
+def test_to_keep_a_job_does_not_take_what_others_use_of_the_host():
+    # 8 CPUs, of which strangers use 4 and a job 4: once it is suspended and its CPUs are given away, nothing is left.
+    engine = engine_with([job("a", cpus=4.0), job("b", cpus=4.0)], cluster(node("n0", 2, cpus=8.0)))
+    engine.order(0.0, (Start(0, on((0, 0))),))
+    engine.step(0.0, [JobStarted(0.0, 0), DevicesClaimed(0.0, "n0", cpus=4.0)])
+    draft = engine.view.draft()
+    draft.suspend(0)
+    assert draft.start(1)
+    assert not draft.keep(0)
+    assert draft.commands == [Suspend(0), Start(1, on((0, 0)))]
+
+
+def test_a_move_to_where_a_job_is_already_is_none():
+    engine = running(1, 1)
+    engine.step(0.0, [NodeChanged(0.0, replace(engine.state.nodes.specs[0], schedulable=False))])
+    held = engine.state.placed
+
+    def script(draft: Draft) -> None:
+        draft.move(0, held[0])
+        draft.rearrange({1: held[1]})
+
+    assert decide(engine, script) == []
+    both = running(1, 1)
+    assert decide(both, lambda draft: draft.rearrange({0: on((1, 0)), 1: held[1]})) == [Migrate(0, on((1, 0)))]
+
+
+def test_jobs_may_be_named_by_entries_of_an_array():
+    engine = running(1, 1)
+
+    def script(draft: Draft) -> None:
+        first, second = np.sort(draft.view.holders())
+        draft.suspend(first)
+        draft.move(second, on((1, 0)))
+        draft.start(first, on((1, 1)))
+
+    assert decide(engine, script)
+    replayed = replay(engine.journal.lines())
+    assert replayed.placed == engine.state.placed
+    json.dumps(document(engine.state))
+
+
+def test_a_node_that_a_job_is_leaving_is_not_released():
+    engine = running(1, 1, suspend_s=5.0)
+    decide(engine, lambda draft: (draft.suspend(0), draft.suspend(1)))
+    with pytest.raises(DraftError, match="leaving it"):
+        engine.view.draft().release(0)
+    with pytest.raises(InvalidDecisionError, match="leaving it"):
+        engine.order(engine.state.now_s, (Release(0),))
+    other = running(1)
+    draft = other.view.draft()
+    draft.suspend(0)
+    with pytest.raises(DraftError, match="leaving it"):
+        draft.release(0)
+
+
+def test_only_jobs_that_wait_are_started():
+    engine = engine_with([job("a"), job("b")], cluster("1x2:V100"))
+    engine.step(0.0, [JobHeld(0.0, 0, "by its user")])
+    draft = engine.view.draft()
+    with pytest.raises(DraftError, match="'a' is not waiting"):
+        draft.start(0)
+    assert draft.start(1)

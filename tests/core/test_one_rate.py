@@ -154,3 +154,13 @@ def test_a_view_knows_residents_and_neighbours():
     assert (view.neighbours(0), view.neighbours(1), view.neighbours(2)) == ((1,), (0,), ())
     assert view.neighbours(2, on((0, 0), sharing=Sharing.SHARED, milli=100)) == (0, 1)
     assert view.neighbours(2, mig(0, 0, 0)) == ()
+
+
+@pytest.mark.parametrize("answer", [[], [None], ["fast"], [math.nan], [-1.0]])
+def test_a_belief_that_makes_no_sense_is_as_declared(answer: list[object]):
+    class Odd(DeclaredRates):
+        def rates(self, jobs, placements, residents):
+            return answer
+
+    engine = running(engine_with([job("a", 100.0, steps=400.0)], cluster("1x2:V100"), beliefs=Odd))
+    assert engine.state.jobs.rate.item(0) == 4.0

@@ -11,11 +11,13 @@ from audit import check_equal
 from test_life_cycle import happen
 
 from builders import HALVES, cluster, engine_with, job, mig, node, on, run
-from gpuwise.core.commands import Grant, Placement, Provision, Release, Repartition, Start
-from gpuwise.core.events import JobFailed, JobStarted, NodeAdded, WokeUp
+from gpuwise.core.commands import Grant, MigSlice, Placement, Provision, Release, Repartition, Start
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.events import DevicesClaimed, JobFailed, JobStarted, NodeAdded, WokeUp
 from gpuwise.core.spec import Sharing
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import JournalError, placement_of, plain, read_journal, replay
+from gpuwise.engine.snapshot import cluster_of, restore, snapshot
 
 
 def eventful() -> Engine:
@@ -118,3 +120,19 @@ def test_a_quantum_is_written_where_there_is_one_and_read_from_lines_that_have_n
     by_turns = placement._replace(quantum_s=30.0)
     assert plain(by_turns)["quantum_s"] == 30.0
     assert placement_of(plain(by_turns)) == by_turns
+
+
+def test_numbers_that_json_does_not_have_come_back_from_claims_and_slices():
+    engine = engine_with([], cluster(node("a", 2, "A100")))
+    happen(engine, 1.0, DevicesClaimed(1.0, "a", (("a/0", math.inf, False),), cpus=math.inf, memory_bytes=math.inf))
+    engine.order(2.0, (Repartition(0, 1, (MigSlice("1g", 0, 142, math.inf),)),))
+    check_equal(engine.state, replay(engine.journal.lines()))
+    document = json.loads(json.dumps(snapshot(engine.state), allow_nan=False))
+    again = engine_with([], cluster_of(document))
+    restore(again.state, document)
+    check_equal(engine.state, again.state)
+
+
+def test_a_group_of_links_names_devices():
+    with pytest.raises(GpuwiseError, match="links are"):
+        node("a", 2, links=((), (0, 1)))

@@ -10,7 +10,8 @@ import pytest
 from audit import check_capacity, check_equal, check_jobs, check_neighbours
 
 from builders import HALVES, cluster, engine_with, job, mig, node, on
-from gpuwise.core.commands import Repartition, Start
+from gpuwise.core.assignments import NodeRequest
+from gpuwise.core.commands import Provision, Release, Repartition, Start
 from gpuwise.core.events import (
     DeviceLost,
     DeviceRestored,
@@ -240,3 +241,37 @@ def test_a_drain_stays_in_force_when_a_machine_is_reported_again() -> None:
     assert not engine.state.capacity.up[0]
     engine.take_in(7.0, [NodeChanged(7.0, BOX)])
     assert engine.state.capacity.up[0]
+
+
+def restored(engine: Engine) -> Engine:
+    """An engine that goes on from a snapshot, as after a restart."""
+    document = json.loads(json.dumps(snapshot(engine.state)))
+    again = engine_with([], cluster_of(document))
+    restore(again.state, document)
+    return again
+
+
+def test_a_node_that_was_asked_for_is_wanted_until_it_joins_or_cannot_be_had():
+    engine = engine_with([], cluster(BOX))
+    asked = [node(name, 2) for name in ("vm1", "vm2")]
+    engine.order(1.0, [Provision(each) for each in asked])
+    for each in (engine, restored(engine)):
+        assert each.desired() == [NodeRequest(vm, True) for vm in asked]
+    engine.take_in(2.0, [NodeAdded(2.0, asked[0]), NodeRemoved(2.0, "vm2")])
+    assert engine.desired() == []
+    check_equal(engine.state, replay(engine.journal.lines()))
+
+
+def test_a_released_node_is_not_wanted_until_it_has_left():
+    engine = engine_with([], cluster(BOX, node("vm", 2)))
+    engine.order(1.0, [Release(1)])
+    before = len(engine.journal)
+    engine.take_in(2.0, [NodeAdded(2.0, node("vm", 2)), NodeLost(2.0, "vm"), NodeRestored(2.0, "vm")])
+    assert len(engine.journal) == before  # that it is still there is no news
+    for each in (engine, restored(engine)):
+        assert each.desired() == [NodeRequest(node("vm", 2), False)]
+        assert each.state.capacity.up == [True, False]
+    engine.take_in(3.0, [NodeRemoved(3.0, "vm")])
+    assert engine.desired() == []
+    engine.take_in(4.0, [NodeAdded(4.0, node("vm", 2))])
+    assert engine.state.capacity.up == [True, True]

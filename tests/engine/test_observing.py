@@ -314,3 +314,29 @@ def test_a_job_that_runs_avoids_nothing_any_more():
     see(engine, 4.0, Phase.RUNNING, 2)
     assert engine.state.jobs.shape_of(0).avoid == ()
     assert not engine.state.avoiding
+
+
+def test_a_late_failure_of_an_attempt_that_was_moved_says_nothing_of_the_one_that_runs():
+    engine = placed()
+    see(engine, 11.0, Phase.RUNNING)
+    engine.order(20.0, (Migrate(0, on((1, 0))),))
+    see(engine, 21.0, Phase.MOVED)
+    see(engine, 22.0, Phase.RUNNING, 2)
+    assert see(engine, 23.0, Phase.FAILED, 1, details=Details(cause=Cause.ERROR)) == []
+    assert engine.state.status(0) is Status.RUNNING
+
+
+def test_progress_older_than_what_is_known_is_no_news():
+    engine = placed()
+    see(engine, 11.0, Phase.RUNNING)
+    assert see(engine, 40.0, Phase.RUNNING, step=60.0, steps=100.0) == [JobProgressed(40.0, 0, 60.0)]
+    assert see(engine, 41.0, Phase.RUNNING, at_s=15.0, step=20.0, steps=100.0) == []
+    assert engine.state.jobs.steps_done.item(0) == 60.0
+
+
+def test_a_step_that_is_no_number_is_not_taken_in():
+    engine = placed()
+    see(engine, 11.0, Phase.RUNNING)
+    assert see(engine, 20.0, Phase.RUNNING, step=math.nan, steps=100.0) == []
+    engine.order(31.0, (Suspend(0),))
+    assert see(engine, 31.0, Phase.SUSPENDED, step=math.nan, steps=100.0) == [JobSuspended(31.0, 0, 20.0)]

@@ -9,10 +9,11 @@ import pytest
 from audit import picture
 
 from builders import HALVES, cluster, engine_with, job, node, on
+from gpuwise.core.assignments import Where
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.draft import Draft
 from gpuwise.core.errors import ReadOnlyError
-from gpuwise.core.events import JobSubmitted, NodeAdded, WokeUp
+from gpuwise.core.events import JobSubmitted, NodeAdded, NodeChanged, WokeUp
 from gpuwise.core.spec import Forecast
 from gpuwise.core.view import ClusterView
 from gpuwise.engine.engine import Engine
@@ -125,3 +126,11 @@ def test_the_view_follows_the_tables_as_they_grow() -> None:
     assert len(view.waiting) == 101
     engine.state.jobs.priority[0] = 7
     assert jobs.priority.item(0) == 7
+
+
+def test_a_policy_may_ask_where_a_placement_is_by_name_and_is_told_how_it_is_now():
+    engine = busy()
+    view = engine.view
+    assert view.nodes.where(on((1, 1))) == (Where("b", ("b/1",)),)
+    engine.step(1.0, [NodeChanged(1.0, node("b", 2, "A100", cpus=8.0, device_ids=("GPU-x", "GPU-y")))])
+    assert view.nodes.where(on((1, 1))) == (Where("b", ("GPU-y",)),)

@@ -195,3 +195,13 @@ def test_gpus_joined_by_nvlink_go_together(placer: str) -> None:
     assert place(placer, capacity, three) == on((0, 0), (0, 2), (0, 4))
     assert place(placer, capacity, shape(gpus=1)) == on((0, 5))  # the one that is joined to nobody
     assert place(placer, capacity, shape(gpus=5)) == on((0, 0), (0, 1), (0, 2), (0, 3), (0, 4))
+
+
+@pytest.mark.parametrize("name", sorted(PLACERS))
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_every_placement_keeps_a_job_on_one_node_that_asks_for_it(name: str, gpus: int) -> None:
+    jobs = JobTable()
+    jobs.declare([job("a", gpus=gpus, within="node")])
+    found = make_placer(name, jobs)(capacity_of(cluster("2x2:V100")), jobs.shape_of(0), gpus)
+    assert found is not None
+    assert len(found.nodes) == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import Timetable, cluster, finished, job, node, on, run, started, stays
 from gpuwise.core.assignments import Assignment, Intent, NodeRequest
@@ -16,16 +19,18 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.observations import AttemptObserved, Phase
+from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.core.state import ClusterState
-from gpuwise.engine.drive import drive
+from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import Journal
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.policies.registry import make_policy
+from gpuwise.service.simulate import Truth
 from gpuwise.sim.faults import NodeFault
 from gpuwise.sim.history import offered
-from gpuwise.sim.virtual import VirtualExecutor
+from gpuwise.sim.virtual import VirtualExecutor, ticked
 
 
 def executor_of(jobs: list[JobSpec], spec: ClusterSpec, **more: Any) -> VirtualExecutor:
@@ -373,3 +378,41 @@ def test_gpu_time_and_price_count_a_node_while_it_was_there() -> None:
         journal.append(record)
     assert offered(journal, 0.0, 10.0) == (32.0, 16.0)
     assert offered(journal, 5.0, 6.0) == (6.0, 3.0)
+
+
+# -- what is wanted, said again ----------------------------------------------------------------------------------------
+
+
+def test_what_is_wanted_may_be_said_again():
+    executor = executor_of([job("a", 100, migrate_s=30), job("b", 100), job("c", 100)], cluster("1x3:V100"))
+    executor.observe(None)
+    wanted = [to_run(uid, on((0, device))) for device, uid in enumerate("abc")]
+    executor.follow(wanted)
+    executor.observe(None)
+    executor.observe(20.0)
+    executor.follow([Assignment("b", 1, Intent.SUSPEND)])
+    executor.observe(None)
+    executor.observe(30.0)
+    executor.follow([wanted[0], Assignment("b", 1, Intent.SUSPEND)], complete=True)  # nobody wants c any more
+    assert executor.observe(None) == (100.0, [seen(100.0, "a", Phase.SUCCEEDED)])
+    assert executor.observe(None) is None
+
+
+def test_a_job_that_makes_no_step_is_not_passed_over_in_silence():
+    stuck = job("a", 10, speeds=(("V100", 0.0),))
+    with pytest.raises(StalledError, match="1 jobs make no step and never end, 'a' the first"):
+        run([stuck, job("b", 10)], "1x2:V100")
+
+
+def test_a_true_rate_that_is_no_number_is_an_error():
+    class Unknown(DeclaredRates):
+        def rates(self, jobs: Any, placements: Any, residents: Any) -> Any:
+            return [math.nan for _ in jobs]
+
+    with pytest.raises(GpuwiseError, match="true rate of job 'a' is nan"):
+        run([job("a", 10)], "1x2:V100", truth=Truth(rates=Unknown))
+
+
+@given(st.one_of(st.floats(0, 1e9), st.integers(0, 10**14).map(lambda ticks: ticks / 2e6)))
+def test_ticks_are_rounded_as_python_rounds(at_s: float):
+    assert ticked(at_s) == round(at_s, 6)

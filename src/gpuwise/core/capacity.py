@@ -187,7 +187,9 @@ class Capacity(SuitedNodes):
     def _is_overdrawn(self, placement: Placement, origin: Capacity) -> bool:
         """Whether less is left where a placement is than nothing, or than was left in the first place."""
         for node in placement.nodes:
-            if any(now < min(0.0, was) - 1e-3 for now, was in zip(self.left(node), origin.left(node), strict=True)):
+            claims = self.claimed_host.get(node, (0.0, 0.0))
+            rooms = zip(self.left(node), origin.left(node), claims, strict=True)
+            if any(now - claim < min(0.0, was - claim) - 1e-3 for now, was, claim in rooms):
                 return True
         if placement.sharing in (Sharing.EXCLUSIVE, Sharing.MIG):
             return False

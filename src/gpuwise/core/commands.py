@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuwise.core.quick import quick
 from gpuwise.core.spec import NodeSpec, Sharing
-from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.units import MINUTE_S, WHOLE_GPU_MILLI, format_duration
 
 
 class Grant(NamedTuple):
@@ -163,17 +163,19 @@ COMMAND_TYPES: tuple[type[Command], ...] = (
 class Why(enum.Enum):
     """The codes of the reasons for which a job waits; the text is filled with a reason's numbers."""
 
-    NO_ROOM = "needs {gpus} GPU{plural}{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node"
-    NO_SHARE = "needs {percent:.0f}% of one GPU; no GPU has that much left that it may share"
-    NO_HOST_ROOM = "GPUs are idle, but no node with them has {cpus:g} CPUs and {memory} of memory left"
+    NO_ROOM = (
+        "needs {gpus} GPU{plural}{where}; {idle} of {total} such GPUs are idle, at most {largest} on one node{drained}"
+    )
+    NO_SHARE = "needs {percent:.0f}% of one GPU; no GPU has that much left that it may share{drained}"
+    NO_HOST_ROOM = "GPUs are idle, but no node with them has {cpus:g} CPUs and {memory} of memory left{drained}"
     NO_TASK_ROOM = (
         "needs {count:g} × {role}, each with {cpus:g} CPUs and {memory} of memory; there is room for {room:g} of them"
     )
     NEVER_FITS = "cannot run here: needs {gpus} GPU{plural}{where}, and the cluster has {total} such GPUs"
     NO_SUCH_NODE = "cannot run here now: requires nodes with {labels}; none of the {nodes} nodes here has that"
     BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPU{plural}"
-    RESERVED = "would delay job {ahead}, which has a reservation at {at_s:.0f} s"
-    OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy"
+    RESERVED = "would delay job {ahead}, which has a reservation {when}"
+    OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy{drained}"
     GAIN = "needs {gpus} GPU{plural}; is {gain:.2f} times as fast on {new} as on {old}, and others go first on either"
     UNFORESEEN = "needs {gpus} GPU{plural}; its speed could not be foreseen, so it gets its GPUs as a usual job would"
     NO_SPEED = "is believed to make no progress on any GPU type here, so it is not started"
@@ -190,10 +192,10 @@ class Why(enum.Enum):
         "slices are free"
     )
     BETTER_LATER = "is believed to do better with a GPU{where} of its own, which is to be free in {free_s:.0f} s"
-    NEXT_ROUND = "is looked at when the next round begins, at {at_s:.0f} s"
+    NEXT_ROUND = "is looked at when the next round begins, {when}"
     NOT_CHOSEN = "could run, but the policy did not choose it"
     STOPPING = "is saving its state before it leaves its GPUs"
-    BACK_OFF = "its start was refused {times:g} times in a row; it is tried again at {at_s:.0f} s"
+    BACK_OFF = "its start was refused {often}{cause}; it is tried again {when}"
     HELD = "is held by its user until it is resumed"
     AFTER = "waits for job {ahead}, which has not succeeded yet"
     QUOTA = "queue {queue} may have {limit:g} GPUs; its jobs hold or are in line for {used:g}, this one needs {gpus:g}"
@@ -208,7 +210,24 @@ class Reason:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.code.value.format(plural="" if self.numbers.get("gpus") == 1 else "s", **self.numbers)
+        return self.code.value.format(**{**self.numbers, **self._words()})
+
+    def _words(self) -> dict[str, str]:
+        """What of the texts depends on numbers that a reason may have."""
+        numbers: Mapping[str, Any] = self.numbers
+        in_s, times, drained = numbers.get("in_s"), numbers.get("times"), numbers.get("drained", 0)
+        on_drained = "1 GPU is on a drained node" if drained == 1 else f"{drained} GPUs are on drained nodes"
+        return {
+            "plural": "" if numbers.get("gpus") == 1 else "s",
+            "when": f"at {numbers.get('at_s', 0):.0f} s" if in_s is None else f"in {_duration(in_s)}",
+            "often": "once" if times == 1 else f"{times} times in a row",
+            "cause": f" ({numbers['cause']})" if numbers.get("cause") else "",
+            "drained": f"; {on_drained}" if drained else "",
+        }
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s" if seconds < MINUTE_S else format_duration(seconds)
 
 
 Explain = Callable[[int], Reason]
@@ -219,6 +238,7 @@ def not_chosen(job: int) -> Reason:
     return Reason(Why.NOT_CHOSEN)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What a policy decided: commands in order, when to ask it again, and why each waiting job waits."""

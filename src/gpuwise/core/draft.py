@@ -123,23 +123,33 @@ class Draft:
     def start(self, job: int, placement: Placement | None = None) -> bool:
         """Starts or resumes a waiting job, where the placer finds room if no placement is given."""
         state = self._state
+        if type(job) is not int:  # numpy's numbers are none that a journal can carry
+            job = int(job)
         if job in self._placed or job in state.placed:
             self._repeated = True
             if self.placement(job) is not None:
                 raise DraftError(f"job {self._id(job)} has GPUs already; move it, or suspend it first")
+        elif job not in state.waiting:
+            raise DraftError(f"job {self._id(job)} is not waiting and cannot be started")
         shape = state.jobs.shape_by_row[job]
         if placement is not None:
             self._check_allowed(job, placement)
             self._scratch().take(placement, shape)
         elif shape.id in self.closed:
             return False
-        elif (placement := self._placer(self._shown(), shape, shape.gpus)) is None:
-            self.closed.add(shape.id)
-            return False
-        elif self._steps or self._capacity is not None:
-            self._scratch().take(placement, shape)
-        else:
+        elif self._capacity is None and self._untried is None:  # the first, and mostly the only one
+            placement = self._placer(self._for_placer, shape, shape.gpus)
+            if placement is None:
+                self.closed.add(shape.id)
+                return False
             self._untried = (placement, shape)
+        else:
+            scratch = self._scratch()
+            placement = self._placer(scratch, shape, shape.gpus)
+            if placement is None:
+                self.closed.add(shape.id)
+                return False
+            scratch.take(placement, shape)
         self._placed[job] = placement
         fresh = state.jobs.status.item(job) == _PENDING
         self._steps.append(Start(job, placement) if fresh else Resume(job, placement))
@@ -151,18 +161,20 @@ class Draft:
         """Takes a job's GPUs away."""
         held = self._held(job)
         self._scratch().give(held, self._state.jobs.shape_by_row[job])
-        self._log(Moved(job, held, None))
+        self._log(Moved(int(job), held, None))
 
     def keep(self, job: int) -> bool:
         """Undoes a suspension, if nobody was given the GPUs meanwhile."""
         last = next((move for step in reversed(self._steps) for move in moves_of(step) if move.job == job), None)
         if last is None or last.before is None or last.after is not None:
             raise DraftError(f"job {self._id(job)} is not suspended in this draft")
+        if any(isinstance(step, Released) and step.node in last.before.nodes for step in self._steps):
+            return False
         try:
             self._scratch().retake_from(self._state.capacity, last.before, self._state.jobs.shape_by_row[job])
-            self._placed[job] = last.before
+            self._placed[last.job] = last.before
             self._repeated = True
-            self._steps.append(Moved(job, None, last.before))
+            self._steps.append(Moved(last.job, None, last.before))
             self._check_order()
         except (OverAllocationError, DraftError):
             return False
@@ -173,7 +185,7 @@ class Draft:
         held = self._held(job)
         self._check_allowed(job, placement)
         exchange(self._scratch(), self._state, {job: held}, {job: placement})
-        self._log(Moved(job, held, placement))
+        self._log(Moved(int(job), held, placement))
 
     def resize(self, job: int, gpus: int) -> bool:
         """Gives a job another number of GPUs, its own among them, where the placer finds room for so many."""
@@ -212,6 +224,7 @@ class Draft:
 
     def rearrange(self, moves: Mapping[int, Placement]) -> None:
         """Moves several jobs at once; they may take each other's places."""
+        moves = {int(job): placement for job, placement in moves.items()}
         before = {job: self._held(job) for job in moves}
         for job, placement in moves.items():
             self._check_allowed(job, placement)
@@ -245,8 +258,8 @@ class Draft:
 
     def note(self, column: str, job: int, value: float) -> None:
         """Writes to one of the policy's own columns when the decision is carried out."""
-        self._steps.append(Noted(column, job, self._notes.get((column, job)), value))
-        self._notes[column, job] = value
+        self._steps.append(Noted(column, int(job), self._notes.get((column, job)), float(value)))
+        self._notes[column, int(job)] = float(value)
 
     # -- devices and nodes ---------------------------------------------------------------------------------------
 
@@ -264,10 +277,10 @@ class Draft:
 
     def release(self, node: int) -> None:
         """Gives an empty node back."""
-        placed = {**self._state.placed, **self._placed}
-        name = self.view.nodes.names[node]
-        if any(at is not None and node in at.nodes for at in placed.values()):
-            raise DraftError(f"node {name!r} has jobs on it and cannot be released")
+        state, name = self._state, self.view.nodes.names[node]
+        on_it = [*state.placed.values(), *state.leaving.values(), *self._placed.values()]
+        if any(at is not None and node in at.nodes for at in on_it):
+            raise DraftError(f"node {name!r} has jobs on it, or that are leaving it, and cannot be released")
         if not self.capacity.up[node]:
             raise DraftError(f"node {name!r} is not in service and cannot be released")
         self._set_up(node, False)

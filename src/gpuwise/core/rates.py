@@ -69,6 +69,8 @@ def believed(
     try:
         told = model.rates(jobs, placements, residents)
         values, lows = [float(rate) for rate in told], [float(rate) for rate in getattr(told, "lows", told)]
+        if not len(values) == len(lows) == len(jobs):
+            raise ValueError(f"{len(values)} rates, {len(lows)} lower ends for {len(jobs)} jobs")
     except Exception:  # whatever a predictor dies of must not keep jobs waiting
         values = lows = [math.nan] * len(jobs)
     return BoundedRates(map(_known, values), list(map(_known, lows)))

@@ -50,7 +50,8 @@ def read_only_table(table: T) -> T:
     names = tuple(vars(type(table)()))  # of another one: to look into an object's dict makes its attributes slower
 
     def follow() -> None:
-        twin.__dict__.update({name: guarded(getattr(table, name)) for name in names}, _table=table)
+        twin.__dict__.update({name: guarded(getattr(table, name)) for name in names if name != "_where"})
+        twin.__dict__.update(_table=table, _where=getattr(table, "_where", None))  # a cache that reading fills
 
     follow()
     table.when_grown(follow)

@@ -10,7 +10,15 @@ from gpuwise.core.spec import Role, Sharing
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
 
-__all__ = ["Reason", "Why", "explain_room"]
+__all__ = ["Reason", "Why", "explain_room", "from_now"]
+
+
+def from_now(reason: Reason, now_s: float) -> Reason:
+    """A reason for people who do not know the engine's clock: times are counted from now."""
+    numbers = dict(reason.numbers)
+    if "at_s" in numbers:
+        numbers["in_s"] = float(numbers.pop("at_s")) - now_s
+    return Reason(reason.code, numbers)
 
 
 def explain_room(state: ClusterState, job: int) -> Reason:
@@ -22,8 +30,11 @@ def explain_room(state: ClusterState, job: int) -> Reason:
         labels: dict[str, float | str] = {"labels": describe(shape.require), "nodes": len(list(state.nodes.present()))}
         return Reason(Why.NO_SUCH_NODE, {"gpus": shape.gpus, "where": _where(shape), "total": 0, "idle": 0, **labels})
     usable = [row for row, _ in state.nodes.present() if state.nodes.type_of[row] in types and allowed >> row & 1]
-    total = sum(state.nodes.gpus.item(row) - capacity.lost.get(row, 0).bit_count() for row in usable)
+    gpus = {row: state.nodes.gpus.item(row) - capacity.lost.get(row, 0).bit_count() for row in usable}
+    total = sum(gpus.values())
     asked: dict[str, float | str] = {"gpus": shape.gpus, "where": _where(shape), "total": total}
+    if drained := sum(number for row, number in gpus.items() if not state.nodes.specs[row].schedulable):
+        asked["drained"] = drained
     if shape.min_gpus > total:
         return Reason(Why.NEVER_FITS, asked)
     by_idle = [capacity.buckets(code, shape) for code in types]

@@ -130,7 +130,11 @@ class NodeSpec:
             raise GpuwiseError(
                 f"node {self.name!r}: device_ids are {ids!r}; there must be one for each of its {self.gpus} GPUs"
             )
-        if len(set(linked)) < len(linked) or not all(0 <= device < self.gpus for device in linked):
+        if (
+            not all(self.links)
+            or len(set(linked)) < len(linked)
+            or not all(0 <= device < self.gpus for device in linked)
+        ):
             raise GpuwiseError(
                 f"node {self.name!r}: links are {self.links!r}; each names devices from 0 to {self.gpus - 1}, once"
             )

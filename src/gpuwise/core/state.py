@@ -13,7 +13,7 @@ from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.rates import DeclaredRates, alone_rates
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.spec import ClusterSpec, NodeSpec, Sharing
 from gpuwise.core.tables import Array, read_only
 
 
@@ -98,6 +98,10 @@ class ClusterState:
         """Jobs that are not tried where they were refused, and until when."""
         self.parked: dict[str, ParkedMemory] = {}
         """By node, the memory that parked jobs keep there: job, device and bytes."""
+        self.requested: dict[str, NodeSpec] = {}
+        """Nodes that were asked for and have not joined yet, by name."""
+        self.released: set[str] = set()
+        """Nodes that are not needed any more and have not left yet."""
         self.notes: dict[str, dict[int, float]] = {}
         """What a policy wrote to columns of its own, by column and job."""
         self.submitted = 0

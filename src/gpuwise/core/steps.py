@@ -91,7 +91,7 @@ def commands_of(steps: Sequence[Step], state: ClusterState) -> list[Command]:
     """The commands that lead where the steps have led, one per job, in an order the engine can carry out."""
     moved = [move.job for step in steps for move in moves_of(step)]
     if len(set(moved)) == len(moved):
-        return [command for step in steps for command in _commands(step, moves_of(step), state)]
+        return [command for step in steps for command in _commands(step, _real(moves_of(step)), state)]
     commands = _merged(steps, state)
     return commands if _Trial(state).carries_out(commands) else _reordered(commands, state)
 
@@ -147,8 +147,13 @@ def _merged(steps: Sequence[Step], state: ClusterState) -> list[Command]:
         ended = [move.job for move in moves_of(step) if last[move.job] == number]
         after = {move.job: move.after for move in moves_of(step)}
         moves = [Moved(job, state.placed.get(job), after[job]) for job in ended]
-        commands += _commands(step, [move for move in moves if move.before != move.after], state)
+        commands += _commands(step, _real(moves), state)
     return commands
+
+
+def _real(moves: Iterable[Moved]) -> list[Moved]:
+    """The moves that lead to another place."""
+    return [move for move in moves if move.before != move.after]
 
 
 def _reordered(commands: Sequence[Command], state: ClusterState) -> list[Command]:

@@ -43,6 +43,16 @@ def drive(engine: Engine, executor: Executor) -> None:
                 idle, engine.wake_at = 0, None
     if engine.state.waiting:
         raise StalledError(_stalled(engine))
+    if engine.state.placed:
+        raise StalledError(_endless(engine))
+
+
+def _endless(engine: Engine) -> str:
+    jobs, placed = engine.state.jobs, engine.state.placed
+    return (
+        f"{len(placed)} jobs make no step and never end, {jobs.ids[next(iter(placed))]!r} the first of them: "
+        "their true rate where they were placed is 0"
+    )
 
 
 def _stalled(engine: Engine) -> str:

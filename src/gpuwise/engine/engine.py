@@ -192,7 +192,14 @@ class Engine:
         if self._asked:
             self._asked = False
             if self._round_s is None or self._round_begins(self.state.now_s):
-                self._ask()
+                begun = perf_counter()
+                decision = self._last = self.policy.decide(self.view, self._rng)
+                self.decide_s.append(perf_counter() - begun)
+                self.wake_at = self._policy_wake_at = decision.wake_at
+                if decision is not NOTHING or self._round_s is not None:
+                    self._take_up(decision)
+                if self.state.backing_off or self.state.avoiding:
+                    self._wake_after_refusals()
         if not (wanted := self._wanted):
             return ()
         self._wanted = []
@@ -210,7 +217,9 @@ class Engine:
     def desired(self) -> list[Desired]:
         """Everything that is wanted of the world: what an executor is told when it, or the engine, is new."""
         state = self.state
-        wanted: list[Desired] = [self._cut(*where, slices) for where, slices in state.capacity.layouts.items()]
+        wanted: list[Desired] = [NodeRequest(node, True) for node in state.requested.values()]
+        wanted += [NodeRequest(state.nodes.specs[state.nodes.row_of[name]], False) for name in sorted(state.released)]
+        wanted += [self._cut(*where, slices) for where, slices in state.capacity.layouts.items()]
         wanted += self.addressed([self._run(job) for job in state.placed])
         status = state.jobs.status[: state.submitted]
         leaving = np.flatnonzero((status == Status.SUSPENDING) | (status == Status.SUSPENDED))
@@ -253,12 +262,9 @@ class Engine:
         self.wake_at = self._policy_wake_at = math.ceil(rounds) * self._round_s
         return False
 
-    def _ask(self) -> None:
-        begun = perf_counter()
-        decision = self._last = self.policy.decide(self.view, self._rng)
-        self.decide_s.append(perf_counter() - begun)
-        self.wake_at = self._policy_wake_at = decision.wake_at
-        if commands := decision.commands:
+    def _take_up(self, decision: Decision) -> None:
+        commands = decision.commands
+        if len(commands) > 1:
             self._check_once(commands)
         notes = decision.notes and self._noted(decision.notes)
         if commands:
@@ -269,8 +275,6 @@ class Engine:
         if self._round_s is not None and (self.state.waiting or commands):
             next_s = (math.floor(self.state.now_s / self._round_s + 1e-9) + 1) * self._round_s
             self.wake_at = self._policy_wake_at = next_s
-        if self.state.backing_off or self.state.avoiding:
-            self._wake_after_refusals()
 
     def _wake_after_refusals(self) -> None:
         """Wakes for whoever may be tried again next, if the policy does not want to be woken before."""
@@ -354,8 +358,6 @@ class Engine:
 
     def _check_once(self, commands: Sequence[Command]) -> None:
         """A decision has one command for a job: what a second one finds would depend on how the first came out."""
-        if len(commands) == 1:
-            return
         told: set[int] = set()
         for command in commands:
             moves = command.moves if isinstance(command, Rearrange) else ((getattr(command, "job", None), None),)

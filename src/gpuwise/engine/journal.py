@@ -10,6 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpuwise.core import schema
 from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.errors import GpuwiseError
@@ -147,12 +149,12 @@ def _declare(state: ClusterState, entry: dict[str, Any], number: int) -> None:
 def plain(value: Any) -> Any:
     """A value as JSON can carry it."""
     if isinstance(value, Placement):
-        entry = {"grants": value.grants, "sharing": value.sharing.name, "milli": value.milli}
+        entry = {"grants": plain(value.grants), "sharing": value.sharing.name, "milli": plain(value.milli)}
         if value.quantum_s:
             entry["quantum_s"] = value.quantum_s
         return {**entry, "tasks": value.tasks} if value.tasks else entry
-    if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][-1], Placement):
-        return [[job, plain(placement)] for job, placement in value]
+    if isinstance(value, np.generic):  # a policy may name jobs by entries of an array
+        return plain(value.item())
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, JobSpec):
@@ -168,21 +170,17 @@ def plain(value: Any) -> Any:
 
 
 _WRITTEN = object()
-_LEFT_OUT: dict[str, Any] = {
-    "uid": "", "labels": (), "device_ids": (), "links": (), "schedulable": True,
-    "require": (), "prefer": (), "within": "",
-}  # fmt: skip
-"""What most nodes and jobs do not state, and is not written for them."""
+_LEFT_OUT: dict[str, Any] = {"uid": "", "labels": (), "device_ids": (), "links": (), "schedulable": True}
+"""What most nodes do not state, and is not written for them."""
 
 
 def _floats(entry: dict[str, Any]) -> dict[str, Any]:
     """Undoes how infinite and unknown numbers are written."""
-    return {
-        name: float(value)
-        if isinstance(value, str) and value in ("inf", "nan", "-inf") and name.endswith(_NUMBERS)
-        else value
-        for name, value in entry.items()
-    }
+    return {name: float(value) if _is_number(name, value) else value for name, value in entry.items()}
+
+
+def _is_number(name: str, value: Any) -> bool:
+    return isinstance(value, str) and value in ("inf", "nan", "-inf") and name.endswith(_NUMBERS)
 
 
 _NUMBERS = ("_s", "_bytes", "_frac", "cpus", "_hour")
@@ -194,20 +192,25 @@ def _revive(name: str, value: Any) -> Any:
     if name == "moves":
         return tuple((job, placement_of(placement)) for job, placement in value)
     if name == "slices":
-        return tuple(MigSlice(*each) for each in value)
+        return slices_of(value)
     if name == "interrupted":
         return tuple((job, steps) for job, steps in value)
     if name == "devices":
         return tuple((device, float(memory), exclusive) for device, memory, exclusive in value)
     if name == "parked":
-        return tuple(tuple(each) for each in value)
+        return tuple((uid, device, float(memory)) for uid, device, memory in value)
     if name == "avoid":
         return tuple(value)
     if name == "source":
         return Source(value)
     if name == "node" and isinstance(value, dict):
         return node_spec(value)
-    return value
+    return float(value) if _is_number(name, value) else value
+
+
+def slices_of(value: Iterable[Any]) -> tuple[MigSlice, ...]:
+    """Undoes `plain` for the slices of a GPU."""
+    return tuple(MigSlice(profile, start, milli, float(memory)) for profile, start, milli, memory in value)
 
 
 def placement_of(value: dict[str, Any]) -> Placement:

@@ -39,15 +39,15 @@ def is_news(state: ClusterState, event: NodeEvent) -> bool:
             return isinstance(event, NodeAdded)
         if isinstance(event, NodeChanged):
             return state.nodes.specs[row] != event.node
-        return row in state.capacity.down or state.nodes.specs[row] != _still_drained(
-            state.nodes.specs[row], event.node
-        )
+        comes_back = row in state.capacity.down and event.node.name not in state.released
+        return comes_back or state.nodes.specs[row] != still_drained(state.nodes.specs[row], event.node)
     assert isinstance(event, (NodeRemoved, NodeLost, NodeRestored, DeviceLost, DeviceRestored, DevicesClaimed))
     row = state.nodes.row(event.node)
     if row is None:
-        return False
+        return isinstance(event, NodeRemoved) and event.node in state.requested
     if isinstance(event, (NodeLost, NodeRestored)):
-        return (row in state.capacity.down) is isinstance(event, NodeRestored)
+        back = isinstance(event, NodeRestored) and state.nodes.names[row] not in state.released
+        return (row in state.capacity.down) is back
     if isinstance(event, (DeviceLost, DeviceRestored)):
         device = state.nodes.device(row, event.device)
         is_lost = device is not None and bool(state.capacity.lost.get(row, 0) >> device & 1)
@@ -61,17 +61,18 @@ def is_news(state: ClusterState, event: NodeEvent) -> bool:
 
 def _added(state: ClusterState, event: NodeAdded) -> None:
     row = state.nodes.row(event.node.name)
+    state.requested.pop(event.node.name, None)
     if row is None:
         state.capacity.add_node(state.nodes.put(event.node))
     elif state.nodes.specs[row].is_same_machine(event.node):
-        _change(state, row, _still_drained(state.nodes.specs[row], event.node))
-        state.capacity.set_up(row, True)
+        _change(state, row, still_drained(state.nodes.specs[row], event.node))
+        _set_up(state, row)
     else:
         _remove(state, row)
         state.capacity.add_node(state.nodes.put(event.node))
 
 
-def _still_drained(before: NodeSpec, now: NodeSpec) -> NodeSpec:
+def still_drained(before: NodeSpec, now: NodeSpec) -> NodeSpec:
     """A machine that is there, as it is reported again: that it was drained stays in force."""
     same = before.is_same_machine(now)
     return replace(now, schedulable=now.schedulable and before.schedulable) if same else now
@@ -88,9 +89,12 @@ def _changed(state: ClusterState, event: NodeChanged) -> None:
 
 
 def _removed(state: ClusterState, event: NodeRemoved) -> None:
+    """A node has left, or one that was asked for cannot be had."""
     row = state.nodes.row(event.node)
     if row is not None:
         _remove(state, row)
+    elif isinstance(event.node, str):
+        state.requested.pop(event.node, None)
 
 
 def _lost(state: ClusterState, event: NodeLost) -> None:
@@ -103,6 +107,12 @@ def _lost(state: ClusterState, event: NodeLost) -> None:
 def _restored(state: ClusterState, event: NodeRestored) -> None:
     row = state.nodes.row(event.node)
     if row is not None:
+        _set_up(state, row)
+
+
+def _set_up(state: ClusterState, row: int) -> None:
+    """A node is in service again, unless it was released and has only not left yet."""
+    if state.nodes.names[row] not in state.released:
         state.capacity.set_up(row, True)
 
 
@@ -152,6 +162,7 @@ def _remove(state: ClusterState, row: int) -> None:
     _keep_parked(state, DevicesClaimed(state.now_s, state.nodes.names[row]))
     _requeue(state, lambda placement: row in placement.nodes)
     state.capacity.remove_node(row)
+    state.released.discard(state.nodes.names[row])
 
 
 def _change(state: ClusterState, row: int, spec: NodeSpec) -> None:

@@ -6,6 +6,7 @@ nothing any more, and a phase that the job has left behind is no news.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -72,7 +73,7 @@ def events_of(state: ClusterState, seen: AttemptObserved) -> Sequence[Event]:
 
 def own_steps(state: ClusterState, job: int, seen: AttemptObserved) -> float | None:
     """A job's own step in the engine's steps; None if it does not say how many there are and nobody else did."""
-    if seen.step is None:
+    if seen.step is None or not math.isfinite(seen.step):
         return None
     total: float = state.jobs.steps.item(job)
     if seen.step <= 0:
@@ -101,7 +102,7 @@ def _started(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[E
 
 def _progressed(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
     done, at_s = own_steps(state, job, seen), _moment(state, job, seen.at_s)
-    if done is None:
+    if done is None or at_s < state.jobs.reported_s.item(job):  # older than what is known
         return _NOTHING
     return (
         (JobProgressed(at_s, job, done),)
@@ -126,7 +127,7 @@ def _gone(state: ClusterState, job: int, status: int, seen: AttemptObserved) -> 
 
 def _kept(state: ClusterState, job: int, seen: AttemptObserved) -> float:
     """What is left of a job's work after an attempt: what it says, or all that it is thought to have done."""
-    if seen.step is not None:
+    if seen.step is not None and math.isfinite(seen.step):
         return own_steps(state, job, seen) or 0.0
     if seen.phase is Phase.SUSPENDED:
         return steps_made(state.jobs, job, _moment(state, job, seen.at_s))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpuwise.core.capacity import Claim
-from gpuwise.core.commands import MigSlice
 from gpuwise.core.jobs import ENDED, JobTable, Status
 from gpuwise.core.spec import ClusterSpec, Sharing
 from gpuwise.core.state import ClusterState
-from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain
+from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain, slices_of
 
 VERSION = 1
 _COURSE = ("steps", *tuple(JobTable.COLUMNS)[tuple(JobTable.COLUMNS).index("status") :])
@@ -25,14 +24,16 @@ def snapshot(state: ClusterState) -> dict[str, Any]:
         "now_s": state.now_s,
         "nodes": [plain(node) for node in state.nodes.specs],
         "removed": sorted(state.nodes.removed),
+        "requested": [plain(node) for node in state.requested.values()],
+        "released": sorted(state.released),
         "down": sorted(capacity.down),
         "lost": [[node, devices] for node, devices in capacity.lost.items() if devices],
-        "claims": [[node, *claim] for node, claim in capacity.claims.items()],
-        "layouts": [[*where, slices] for where, slices in capacity.layouts.items()],
+        "claims": [[node, *plain(tuple(claim))] for node, claim in capacity.claims.items()],
+        "layouts": [[*where, plain(slices)] for where, slices in capacity.layouts.items()],
         "jobs": [_job(state, job) for job in live],
         "backing_off": [[jobs.ids[job], until_s] for job, until_s in state.backing_off.items()],
         "avoiding": [[jobs.ids[job], until_s] for job, until_s in state.avoiding.items()],
-        "parked": list(state.parked.items()),
+        "parked": [[node, plain(kept)] for node, kept in state.parked.items()],
         "placed": [[jobs.ids[job], plain(placement)] for job, placement in state.placed.items()],
         "leaving": [[jobs.ids[job], plain(placement)] for job, placement in state.leaving.items()],
     }
@@ -99,16 +100,19 @@ def _restore_devices(state: ClusterState, document: dict[str, Any]) -> None:
     for node in document.get("removed", ()):
         capacity.remove_node(node)
     for node, device, slices in document["layouts"]:
-        capacity.repartition(node, device, tuple(MigSlice(*each) for each in slices))
+        capacity.repartition(node, device, slices_of(slices))
     for node, devices in document["lost"]:
         for device in range(devices.bit_length()):
             if devices >> device & 1:
                 capacity.set_device_up(node, device, False)
     for node in document["down"]:
         capacity.set_up(node, False)
+    asked_for = [node_spec(entry) for entry in document.get("requested", ())]  # earlier versions did not keep it
+    state.requested.update({node.name: node for node in asked_for})
+    state.released.update(document.get("released", ()))
     for node, devices, cpus, memory_bytes in document.get("claims", ()):
         claimed = tuple((device, float(memory), exclusive) for device, memory, exclusive in devices)
-        capacity.set_claim(node, Claim(claimed, cpus, memory_bytes))
+        capacity.set_claim(node, Claim(claimed, float(cpus), float(memory_bytes)))
 
 
 def _put(state: ClusterState, job: int, entry: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ from gpuwise.core.events import (
 from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
 from gpuwise.core.needs import EXCLUSIVE, Forecast
 from gpuwise.core.observations import UNCOUNTED, Cause
-from gpuwise.core.rates import DeclaredRates, steps_made
+from gpuwise.core.rates import DeclaredRates, believed, steps_made
 from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
@@ -164,30 +164,37 @@ def _repartition(state: ClusterState, command: Repartition) -> None:
 
 def _provision(state: ClusterState, command: Provision) -> None:
     """The node counts from the moment it has joined."""
+    state.requested[command.node.name] = command.node
 
 
 def _release(state: ClusterState, command: Release) -> None:
-    if any(command.node in placement.nodes for placement in state.placed.values()):
-        raise LifeCycleError(f"node {state.nodes.names[command.node]!r} has jobs on it and cannot be released")
+    name = state.nodes.names[command.node]
+    if any(command.node in placement.nodes for placement in (*state.placed.values(), *state.leaving.values())):
+        raise LifeCycleError(f"node {name!r} has jobs on it, or that are leaving it, and cannot be released")
     state.capacity.set_up(command.node, False)
+    state.released.add(name)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
 def _submitted(state: ClusterState, event: JobSubmitted) -> None:
-    _become(state, event.job, PENDING)
-    state.submitted = max(state.submitted, event.job + 1)
-    state.waiting.add(event.job)
+    job = event.job
+    _become(state, job, PENDING)
+    if job >= state.submitted:
+        state.submitted = job + 1
+    state.waiting.add(job)
 
 
 def _started(state: ClusterState, event: JobStarted) -> None:
     job = event.job
     _become(state, job, RUNNING)
     state.jobs.since_s[job] = event.at_s
-    if state.jobs.refusals.item(job):
-        state.jobs.refusals[job] = 0
-        _avoid(state, job, ())
+    if (attempt := state.jobs.placements.item(job)) > 1:
+        state.jobs.over[job] = attempt - 1
+        if state.jobs.refusals.item(job):
+            state.jobs.refusals[job] = 0
+            _avoid(state, job, ())
     placement = state.placed[job]
     if event.at_s > (placed_s := state.jobs.placed_s.item(job)):
         state.jobs.overhead_gpu_s[job] += (event.at_s - placed_s) * state.jobs.held_gpus.item(job)
@@ -211,23 +218,22 @@ def _believed_alone(state: ClusterState, job: int, placement: Placement) -> floa
     """The rate of one job that shares its devices with nobody."""
     try:
         rate = state.believed_alone(job, placement)
-    except Exception:
-        rate = math.nan
-    return rate if 0.0 <= rate < math.inf else _believed(state, (job,), (placement,), ((),))[0]
+        if 0.0 <= rate < math.inf:
+            return rate
+    except Exception:  # see `core.rates.believed`
+        pass
+    return _believed(state, (job,), (placement,), ((),))[0]
 
 
 def _believed(
     state: ClusterState, jobs: Sequence[int], placements: Sequence[Placement], residents: Sequence[Sequence[int]]
 ) -> Sequence[float]:
     """Rates as the beliefs have them; as declared where they fail, since a forecast must not take the engine down."""
-    try:
-        rates = state.beliefs.rates(jobs, placements, residents)
-    except Exception:
-        rates = [math.nan] * len(jobs)
-    if all(0.0 <= rate < math.inf for rate in rates):
+    rates = believed(state.beliefs, jobs, placements, residents)
+    if not any(map(math.isnan, rates)):
         return rates
     declared = DeclaredRates(state.jobs, state.nodes).rates(jobs, placements, residents)
-    return [rate if 0.0 <= rate < math.inf else known for rate, known in zip(rates, declared, strict=True)]
+    return [known if math.isnan(rate) else rate for rate, known in zip(rates, declared, strict=True)]
 
 
 def _settle(state: ClusterState, job: int) -> None:

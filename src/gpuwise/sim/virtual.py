@@ -9,6 +9,7 @@ from itertools import count
 
 from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
 from gpuwise.core.commands import MigSlice, Placement
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import PROFILE_S, Event, JobRevised, JobSubmitted, NodeAdded, NodeLost, NodeRestored, WokeUp
 from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.needs import EXCLUSIVE
@@ -21,8 +22,21 @@ from gpuwise.sim.faults import NodeFault, apart
 from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 
 RUN, RUNNING, SUCCEEDED = Intent.RUN, Phase.RUNNING, Phase.SUCCEEDED
-TICK_DIGITS = 6
+TICK_DIGITS, TICKS_PER_S = 6, 1e6
 """The clock ticks in microseconds: times that should be equal are equal, whatever arithmetic led to them."""
+
+
+def ticked(at_s: float) -> float:
+    """``round(at_s, TICK_DIGITS)`` in a third of the time; only what is close to a tie needs its care."""
+    ticks = at_s * TICKS_PER_S
+    if ticks < 1e13:  # above, the product is too coarse to see a tie coming
+        whole = int(ticks)
+        rest = ticks - whole
+        if rest < 0.49:
+            return whole / TICKS_PER_S
+        if rest > 0.51:
+            return (whole + 1) / TICKS_PER_S
+    return round(at_s, TICK_DIGITS)
 
 
 Entry = tuple[float, int, Event | AttemptObserved, int, int]
@@ -152,7 +166,8 @@ class VirtualExecutor:
             uid, attempt, intent, placement, *_ = each
             job = row_of[uid]
             if intent is RUN and job in placed:
-                moves.append((job, each))
+                if attempt != self._attempt[job]:
+                    moves.append((job, each))
                 continue
             if moves:
                 self._move(now_s, moves)
@@ -160,11 +175,16 @@ class VirtualExecutor:
                 cost_s = self._resume_s(job) if self._kept and job in self._kept else 0.0
                 self._begin(now_s, job, attempt, placement, cost_s)
             elif intent is Intent.SUSPEND:
-                self._suspend(now_s, job)
+                if job in placed:
+                    self._suspend(now_s, job)
             elif attempt == self._attempt[job]:
                 self._stop(now_s, job)
         if moves:
             self._move(now_s, moves)
+        if complete:
+            named = {row_of[each.job] for each in desired if isinstance(each, Assignment)}
+            for job in [job for job in placed if job not in named]:
+                self._stop(now_s, job)
 
     def _resume_s(self, job: int) -> float:
         """What loading what a job has kept costs; one that was suspended before its first step keeps nothing."""
@@ -195,7 +215,7 @@ class VirtualExecutor:
         self._layouts[where] = wanted.slices
         if self._repartition_s:  # a GPU is cut when those who leave it have saved
             empty_s = max(now_s, self._saving.get(where, now_s))
-            self._saving[where] = round(empty_s + self._repartition_s, TICK_DIGITS)
+            self._saving[where] = ticked(empty_s + self._repartition_s)
 
     def placed(self) -> dict[int, Placement]:
         """What runs where."""
@@ -237,7 +257,7 @@ class VirtualExecutor:
             self._saving = {device: until_s for device, until_s in self._saving.items() if until_s > now_s}
             begin_s = max((self._saving.get(device, now_s) for device in placement.devices()), default=now_s)
         if cost_s:
-            begin_s = round(begin_s + cost_s, TICK_DIGITS)
+            begin_s = ticked(begin_s + cost_s)
         self._placed[job] = placement
         self._since[job] = begin_s
         if begin_s > now_s:
@@ -245,7 +265,7 @@ class VirtualExecutor:
         else:
             self._now.append(AttemptObserved(now_s, self._jobs.ids[job], attempt, RUNNING))
         if self._memory is not None and self._memory.overflows(job, placement, self._residents, self._layouts):
-            self._doomed[job] = round(begin_s + OUT_OF_MEMORY_S, TICK_DIGITS)
+            self._doomed[job] = ticked(begin_s + OUT_OF_MEMORY_S)
         if placement.sharing is EXCLUSIVE:
             rate = self._rate[job] = self._alone(job, placement)
             self._push_finish(job, begin_s, rate)
@@ -253,16 +273,18 @@ class VirtualExecutor:
             self._residents.add(job, placement)
             self._retime(now_s, (job, *self._residents.neighbours(job, placement)))
         if self._utilization is not None and not self._residents.neighbours(job, placement):
-            seen_s = round(begin_s + PROFILE_S, TICK_DIGITS)
+            seen_s = ticked(begin_s + PROFILE_S)
             self._push(seen_s, JobRevised(seen_s, job, gpu_util_frac=self._utilization[job]), job)
 
     def _push_finish(self, job: int, begin_s: float, rate: float) -> None:
         if self._doomed and job in self._doomed:
             self._push_out_of_memory(job)
         elif rate > 0:
-            finish_s = round(begin_s + self._left[job] / rate, TICK_DIGITS)
+            finish_s = ticked(begin_s + self._left[job] / rate)
             ended = AttemptObserved(finish_s, self._jobs.ids[job], self._attempt[job], SUCCEEDED)
             heappush(self._heap, (finish_s, next(self._sequence), ended, job, self._epoch[job]))
+        elif rate != 0:
+            raise GpuwiseError(f"the true rate of job {self._jobs.ids[job]!r} is {rate}; it must be 0 or more")
 
     def _push_out_of_memory(self, job: int) -> None:
         """A job will run out of memory."""
@@ -306,7 +328,7 @@ class VirtualExecutor:
 
     def _suspend(self, now_s: float, job: int) -> None:
         cost_s = self._jobs.suspend_s.item(job)
-        saved_s = round(now_s + cost_s, TICK_DIGITS) if cost_s else now_s
+        saved_s = ticked(now_s + cost_s) if cost_s else now_s
         for device in self._placed[job].devices() if cost_s else ():
             self._saving[device] = max(saved_s, self._saving.get(device, 0.0))
         nodes = self._placed[job].nodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuwise.core.commands import Placement
 from gpuwise.core.free.host import HostRoom
 from gpuwise.core.jobs import Shape
+from gpuwise.core.needs import ON_ONE_NODE
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.nodeset import EVERY_NODE, NodeSet, members
 from gpuwise.core.spec import Labels
@@ -128,7 +129,7 @@ class SuitedNodes(HostRoom):
                 return f"node {self.nodes.names[node]} has not the labels that it requires: {describe(shape.require)}"
         if shape.within and len(nodes := set(placement.nodes)) > 1:
             chosen = sum(1 << node for node in nodes)
-            if shape.within == "node" or not any(chosen & ~each == 0 for each in self.domains(shape.within)):
+            if shape.within == ON_ONE_NODE or not any(chosen & ~each == 0 for each in self.domains(shape.within)):
                 names = ", ".join(self.nodes.names[node] for node in members(chosen))
                 return f"nodes {names} are not in one {shape.within}"
         return ""

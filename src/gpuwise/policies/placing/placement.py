@@ -15,6 +15,7 @@ import numpy as np
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.jobs import Shape
+from gpuwise.core.needs import ON_ONE_NODE
 from gpuwise.core.nodeset import EVERY_NODE, NodeSet, first, members
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
@@ -137,13 +138,17 @@ class WholeGpus:
             if shape.needs_host:
                 hosts = capacity.hosts(shape, gpus)
                 buckets = [nodes & hosts for nodes in buckets]
-            node = self._choose(buckets, gpus, () if plain else capacity.preferred(shape))
+            preferred = () if plain else capacity.preferred(shape)
+            node = self._choose(buckets, gpus, preferred)
+            if node < 0 and shape.within == ON_ONE_NODE:  # also where a placement would rather have several
+                node = _emptiest_node(buckets, gpus, preferred)
             if node >= 0:
                 usable = capacity.idle[node] if plain else capacity.usable(node, shape)
-                return on_one_node(node, joined(capacity, node, usable, gpus))
+                links = capacity.nodes.specs[node].links
+                return on_one_node(node, _linked(usable, gpus, links) if links else lowest(usable, gpus))
         if not shape.within:
             return self._over_nodes(capacity, shape, gpus, gpu_type, EVERY_NODE)
-        domains = () if shape.within == "node" else _liked_first(capacity.domains(shape.within), capacity, shape)
+        domains = () if shape.within == ON_ONE_NODE else _liked_first(capacity.domains(shape.within), capacity, shape)
         found = (self._over_nodes(capacity, shape, gpus, gpu_type, domain) for domain in domains)
         return next((placement for placement in found if placement is not None), None)
 
