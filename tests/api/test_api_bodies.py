@@ -59,6 +59,21 @@ def test_any_values_in_the_fields_of_a_job(running: Running, body: dict[str, Any
     check(sent(running, json.dumps(body)))
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("within", "a b", "within is 'a b'; it must be the key of a label such as zone, or node"),
+        ("name", "a\nb", "it must be letters, digits and -_./:@+"),
+        ("after", ["x"], "it must be the id of a job such as 17, or 17-3 for a task of an array"),
+        ("command", ["\0"], "it must be text without NUL characters"),
+    ],
+)
+def test_what_text_must_look_like_is_said_in_words(running: Running, field: str, value: Any, words: str) -> None:
+    answer = sent(running, json.dumps({"command": ["x"], field: value}))
+    assert answer.status_code == 422
+    assert words in answer.json()["error"]["message"]
+
+
 @QUIETLY
 @given(VALUES, st.sampled_from(["/v1/jobs", "/v1/tokens", "/v1/session", "/v1/jobs/1/resize"]))
 def test_any_json_at_all(running: Running, body: Any, path: str) -> None:

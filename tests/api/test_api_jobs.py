@@ -290,6 +290,8 @@ def test_an_elastic_job_is_resized(running: Running) -> None:
     assert "1 to 3 GPUs" in message(too_many)
     assert running.bob.post(f"/v1/jobs/{uid}/resize", {"gpus": 3}).status_code == 200
     wait_for(lambda: running.bob.job(uid)["placement"].endswith(":0,1,2"), "three devices")
+    (queued,) = [job for job in running.bob.get("/v1/queue").json()["jobs"] if job["id"] == uid]
+    assert (queued["gpus"], queued["held_gpus"]) == (1, 3)
     running.bob.post(f"/v1/jobs/{uid}/cancel")
     ended = running.bob.post(f"/v1/jobs/{uid}/resize", {"gpus": 2})
     assert ended.status_code == 409

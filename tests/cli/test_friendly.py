@@ -59,6 +59,10 @@ CASES = {
     # files to read
     "results that are none": ("compare ok.csv", "ok.csv:1", "gpuwise simulate -o json"),
     "results that are binary": ("compare binary.csv", "binary.csv", "gpuwise simulate -o json"),
+    # the service
+    "label without a value": ("up --label zone", "--label is 'zone'", "such as zone=a"),
+    "label with two values": ("up --label zone=a,b", "--label is 'zone=a,b'", "such as zone=a"),
+    "label twice": ("up --label zone=a --label zone=b", "--label zone is given twice"),
     # clusters; more of them in tests/service/test_clusters.py
     "TOML: unknown field": ("simulate ok.csv -c unknown.toml", "'gpuz'", "unknown.toml", "gpus"),
     "TOML: no gpus": ("simulate ok.csv -c without.toml", "without.toml", "gpus"),

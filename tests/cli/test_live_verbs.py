@@ -145,6 +145,11 @@ def test_the_queue_for_people(run: Run) -> None:
     assert second.split()[:5] == ["18", "resnet", "ada", "pending", "1"]
 
 
+def test_the_queue_shows_the_gpus_of_a_job_that_was_resized(run: Run) -> None:
+    shown = right(run, "queue -o table", reply({"jobs": [job(held_gpus=3)]}))
+    assert shown.strip().splitlines()[-1].split()[:5] == ["17", "resnet", "ada", "running", "3"]
+
+
 def test_the_queue_is_filtered(run: Run) -> None:
     jobs = [job("1"), job("2", user="bob"), job("3", queue="q"), job("4", status="pending")]
     for options, expected in {
@@ -291,11 +296,13 @@ def test_status(run: Run) -> None:
     said = {
         "version": "1", "policy": "srtf", "placement": "best-fit", "store": "x.db", "started_at": 1.7e9,
         "uptime_s": 5.0, "counts": {"running": 2}, "trouble": "", "notes": [], "user": "ada", "role": "admin",
+        "switches": 40, "switching_s": 2.0,
     }  # fmt: skip
     shown = right(run, "status -o table", reply(said))
     assert "ada (admin)" in shown
     assert "srtf, placement best-fit" in shown
     assert "2 running" in shown
+    assert "40 switches have cost 2.0s" in shown
     (row,) = json.loads(right(run, "status -o json", reply(said)))
     assert row.items() >= said.items()
 

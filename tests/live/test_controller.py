@@ -351,6 +351,18 @@ def test_an_elastic_job_is_resized_when_its_user_asks(store: Store) -> None:
         refused.result(0)
 
 
+@pytest.mark.parametrize("sizes", [(2, 9), (9, 2)])
+def test_each_of_two_resizes_in_one_turn_gets_its_own_answer(store: Store, sizes: tuple[int, int]) -> None:
+    bench = Bench(store, "1x4:V100")
+    (uid,) = bench.submit(request(100.0, gpus=1, min_gpus=1, max_gpus=4))
+    bench.controller.turn()
+    answers = {gpus: bench.controller.resize(uid, gpus) for gpus in sizes}
+    bench.controller.turn()
+    assert answers[2].result(0) is None
+    with pytest.raises(NotPossibleError, match="not 9"):
+        answers[9].result(0)
+
+
 def test_a_policy_that_fails_is_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
     bench = Bench(store)

@@ -263,3 +263,27 @@ def test_a_check_refuses_what_a_submission_would(store: Store) -> None:
         with pytest.raises(error, match=why):
             desk.check(asked, "ada")
     assert bench.controller.live_records() == []
+
+
+def test_why_counts_times_from_now_and_names_what_refused_the_start(store: Store) -> None:
+    bench = Bench(store)
+    bench.world.now_s = 5000.0
+    (uid,) = bench.submit(request(1e5))
+    refused = Details(cause=Cause.BUSY, text="others compute there")
+    bench.world.queued.append(AttemptObserved(5000.0, uid, 1, Phase.REFUSED, details=refused))
+    bench.controller.turn()
+    why = bench.controller.why(uid)
+    bench.controller.turn()
+    assert str(why.result(0)) == "its start was refused once (others compute there); it is tried again in 1 s"
+
+
+def test_why_says_that_gpus_are_on_drained_nodes(store: Store) -> None:
+    bench = Bench(store, "2x2:V100")
+    bench.controller.set_schedulable("n0", False)
+    bench.submit(request(1e5, gpus=2))
+    (uid,) = bench.submit(request(1e5, gpus=2))
+    why = bench.controller.why(uid)
+    bench.controller.turn()
+    assert str(why.result(0)) == (
+        "needs 2 GPUs; 0 of 4 such GPUs are idle, at most 0 on one node; 2 GPUs are on drained nodes"
+    )

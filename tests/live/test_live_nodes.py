@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +16,11 @@ from world import request as asked
 from builders import node
 from gpuwise.core.events import NodeAdded, NodeChanged, NodeLost, NodeRemoved
 from gpuwise.core.nodes import NodeTable
+from gpuwise.core.observations import AttemptObserved, Details, Phase
 from gpuwise.core.records import Store
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, NodeSpec
+from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
@@ -22,6 +28,8 @@ from gpuwise.live.desk import NotPossibleError
 from gpuwise.live.recovery import node_changes
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
+from gpuwise.service.happenings import tell
+from gpuwise.service.up import House, Settings
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
 SIDE = node("side", 2, "T4")
@@ -76,6 +84,33 @@ def test_a_restart_on_other_nodes_keeps_whatever_still_runs(store: Store) -> Non
     assert state.nodes.names == ["new", "box"]
     on_box = {state.jobs.ids[job]: placement.devices() for job, placement in state.placed.items()}
     assert on_box == {uids[0]: [(1, 2)], uids[1]: [(1, 1)]}
+
+
+def test_a_restart_on_other_nodes_is_in_the_journal(store: Store) -> None:
+    controller = service(store, World(), BOX, SIDE)
+    (uid,) = submit(controller, request(gpu_types=("T4",)))
+    before = store.last_sequence()
+    world = World()
+    world.now_s = 50.0
+    again = service(store, world, node("new", 1), replace(BOX, cpus=4.0))
+    lines = store.lines(after=before)
+    assert [(line.sequence, line.kind, line.at) for line in lines] == [
+        (before + 1, "NodeRemoved", 1050.0),
+        (before + 2, "NodeAdded", 1050.0),
+        (before + 3, "NodeChanged", 1050.0),
+    ]
+    submit(again, request())
+    third = service(store, World(), node("new", 1), replace(BOX, cpus=4.0))
+    assert shown(third, uid) == ["pending"]
+    assert third.engine.state.nodes.names == ["new", "box"]
+
+
+def test_lines_name_nodes_as_they_were_called_before_a_restart(store: Store) -> None:
+    controller = service(store, World(), BOX, SIDE)
+    submit(controller, request(gpu_types=("T4",)))
+    again = service(store, World(), SIDE, BOX, node("new", 1))
+    (start,) = [line for line in store.lines() if line.kind == "Start"]
+    assert tell(start.kind, json.loads(start.body), again.engine.state.nodes.names) == "starts on side:0"
 
 
 def test_a_restart_on_the_same_nodes_changes_nothing(store: Store) -> None:
@@ -144,6 +179,20 @@ def test_an_unknown_node_cannot_be_drained(store: Store) -> None:
     assert not drained.result(0)
 
 
+def test_a_report_of_the_executor_does_not_end_a_drain(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    controller.set_schedulable("box", False)
+    controller.turn()
+    labelled = replace(BOX, labels=(("zone", "b"),))
+    world.queued.append(NodeChanged(world.now_s, labelled))
+    controller.turn()
+    assert controller.engine.state.nodes.specs == [replace(labelled, schedulable=False)]
+    controller.set_schedulable("box", True)
+    controller.turn()
+    assert controller.engine.state.nodes.specs == [labelled]
+
+
 # -- what follows ------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +208,15 @@ def test_a_job_that_was_too_large_is_taken_once_a_larger_node_has_joined(store: 
     controller.turn()
     with pytest.raises(NotPossibleError, match="can never run here"):
         submit(controller, request(gpu_types=("H100",)))
+
+
+def test_a_job_that_was_too_large_is_taken_in_the_turn_in_which_a_larger_node_joins(store: Store) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    with pytest.raises(NotPossibleError, match="can never run here"):
+        submit(controller, request(gpus=4))
+    world.queued.append(NodeAdded(world.now_s, node("big", 8)))
+    assert shown(controller, *submit(controller, request(gpus=4))) == ["running"]
 
 
 def test_shares_of_queues_follow_the_number_of_gpus(store: Store) -> None:
@@ -181,3 +239,49 @@ def test_a_lost_node_needs_no_list_of_its_jobs(store: Store) -> None:
     controller.turn()
     assert shown(controller, uid) == ["pending"]
     assert store.job(uid).status == "pending"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_an_attempt_that_lost_its_node_was_not_cancelled(store: Store, cancelled: bool) -> None:
+    world = World()
+    controller = service(store, world, BOX)
+    (uid,) = submit(controller, request())
+    if cancelled:
+        controller.cancel([uid], "ada")
+    else:
+        world.queued.append(NodeRemoved(world.now_s, "box"))
+    controller.turn()
+    details = Details(started_s=0.0)
+    world.queued.append(AttemptObserved(world.now_s, uid, 1, Phase.STOPPED, 0.0, details=details))
+    controller.turn()
+    assert [attempt.outcome for attempt in store.attempts(uid)] == ["cancelled" if cancelled else "lost"]
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "answer"),
+    [
+        ({"require": {"zone": ("a", "b")}}, "asks for 1 GPU, on nodes with zone a or b, and no node has zone a or b"),
+        (
+            {"gpus": 3, "require": {"zone": ("c",)}},
+            "asks for 3 GPUs, on nodes with zone c, and there are 2 × V100",
+        ),
+        (
+            {"gpus": 3, "within": "zone"},
+            "asks for 3 GPUs, within one zone, and there are 2 × V100 (zone c), 2 × V100",
+        ),
+        ({"within": "rack"}, "its nodes must be within one rack, and no node has that label"),
+        ({"cpus": 9.0}, "asks for 1 GPU, 9 CPUs, and there are 2 × V100 (4 CPUs), 2 × V100 (8 CPUs)"),
+    ],
+)
+def test_a_refusal_names_what_does_not_fit(store: Store, asked_for: dict[str, Any], answer: str) -> None:
+    labelled = replace(BOX, labels=(("zone", "c"),), cpus=4.0, memory_bytes=2 * GIB)
+    controller = service(store, World(), labelled, node("small", 2, cpus=8.0, memory_bytes=GIB))
+    with pytest.raises(NotPossibleError, match=re.escape(answer)):
+        submit(controller, request(**asked_for))
+
+
+def test_a_machine_has_the_labels_that_it_is_given(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path / "state", devices=1, labels=(("zone", "a"), ("rack", "7")))
+    with closing(House(settings)) as house:
+        (spec,) = house.controller.engine.state.nodes.specs
+        assert spec.labels == (("rack", "7"), ("zone", "a"))

@@ -11,9 +11,10 @@ import pytest
 from world import Bench, World, request
 
 from gpuwise.core.assignments import Desired
-from gpuwise.core.events import Event, JobStarted, NodeAdded
+from gpuwise.core.events import Event, JobFinished, JobStarted, NodeAdded
 from gpuwise.core.records import Batch, Store
 from gpuwise.core.spec import NodeSpec
+from gpuwise.engine.engine import COMMON
 from gpuwise.engine.handlers import HANDLERS
 from gpuwise.live import controller as controller_module
 
@@ -42,7 +43,9 @@ def raising(monkeypatch: pytest.MonkeyPatch, kind: type[Event]) -> list[Event]:
         asked.append(event)
         raise ZeroDivisionError("a fault in a handler")
 
-    monkeypatch.setitem(HANDLERS, kind, fail)
+    for handlers in (HANDLERS, COMMON):
+        if kind in handlers:
+            monkeypatch.setitem(handlers, kind, fail)
     return asked
 
 
@@ -61,11 +64,12 @@ def test_a_policy_is_not_blamed_for_an_event_that_cannot_be_taken_in(
     with caplog.at_level(logging.ERROR):
         for _ in range(2 * controller_module.PATIENCE):
             bench.controller.turn()
-    assert len(asked) == 1  # it is told again after every rebuild, and left out
+    assert len(asked) == controller_module.PATIENCE  # it is reported again after every rebuild
     assert "cannot be taken in; it is left out from now on" in caplog.text
     assert bench.controller._policy_failures == 0
     assert (bench.controller._make_engine, bench.controller._fallback) == (make, make)
-    assert (bench.controller.trouble, bench.controller.engine.policy.name) == ("", "srtf")
+    assert bench.controller.trouble == "cannot take in NodeAdded; see the controller log"
+    assert bench.controller.engine.policy.name == "srtf"
     (uid,) = bench.submit(request(5.0))
     bench.settle()
     assert store.job(uid).status == "succeeded"
@@ -78,13 +82,33 @@ def test_an_observation_that_cannot_be_taken_in_is_left_out_and_its_job_still_en
     make = fallback(bench)
     asked = raising(monkeypatch, JobStarted)
     future = bench.controller.submit([request(5.0)], "ada")
+    troubles = set()
     for _ in range(20):
         bench.controller.turn()
-    assert len(asked) == 1
+        troubles.add(bench.controller.trouble)
+    assert len(asked) == controller_module.PATIENCE
     (record,) = future.result(0)
+    assert f"cannot take in that attempt 1 of job {record.uid} is running; see the controller log" in troubles
     assert store.job(record.uid).status == "succeeded"
     assert bench.controller._make_engine is make
     assert bench.controller.trouble == ""
+
+
+def test_a_fault_that_happens_once_does_not_lose_the_end_of_a_job(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(store)
+    (uid,) = bench.submit(request(5.0))
+    bench.controller.turn()
+    asked = raising(monkeypatch, JobFinished)
+    while not asked:
+        bench.controller.turn()
+    monkeypatch.undo()
+    bench.settle(20)
+    assert len(asked) == 1
+    assert store.job(uid).status == "succeeded"
+    assert bench.controller.trouble == ""
+    assert bench.controller._failing == {}
 
 
 def test_requests_are_answered_after_the_write_and_before_anything_is_done(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from builders import on
-from gpuwise.core.commands import COMMAND_TYPES, MigSlice, Rearrange
+from gpuwise.core.commands import COMMAND_TYPES, MigSlice, Rearrange, TaskGrant
 from gpuwise.core.events import EVENT_TYPES, JobFailed, JobRevised
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.records import Role
@@ -203,4 +203,10 @@ def test_places_are_named() -> None:
     claimed = tell(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
     assert claimed == "others use 1 GiB of device GPU-1, 1 CPUs on node box"
     assert tell(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
+    gang = on((0, 0))._replace(tasks=(TaskGrant("worker", 0, 1), TaskGrant("ps", 1, 2)))
+    told = tell(*line_of(kinds["Start"], placement=gang), ["box", "host"])
+    assert told == "starts on box:0, 1 worker on box, 2 ps on host"
+    without_gpus = gang._replace(grants=())
+    told = tell(*line_of(kinds["Start"], placement=without_gpus), ["box", "host"])
+    assert told == "starts on 1 worker on box, 2 ps on host"
     assert tell("SomethingNew", {}, []) == "SomethingNew"

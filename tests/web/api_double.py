@@ -117,6 +117,7 @@ class Double:
         return [
             job
             | {
+                "held_gpus": job["gpus"] if job["placement"] else None,
                 "estimated_start": None if job["started_at"] else time.time() + 30,
                 "estimated_finish": time.time() + 330,
                 "position": None,
@@ -140,6 +141,7 @@ class Double:
         return {
             "version": "0.1.0", "policy": "srtf", "placement": "best-fit", "store": "sqlite", "started_at": 0.0,
             "uptime_s": 3725.0, "counts": {}, "trouble": self.trouble, "notes": [], "user": "ada", "role": self.role,
+            "switches": 0, "switching_s": 0.0,
         }  # fmt: skip
 
     async def stream(self, after: int) -> AsyncIterator[bytes]:

@@ -81,6 +81,7 @@ class Jobs(BaseModel):
 class QueuedJob(Job):
     """A job that has not ended, with what is believed of its future."""
 
+    held_gpus: int | None = Field(description="GPUs it runs on, which a resize changes; null if it holds none.")
     estimated_start: float | None
     estimated_finish: float | None
     position: int | None = Field(description="Its place in line, from 1.")
@@ -299,5 +300,7 @@ class Status(BaseModel):
     counts: dict[str, int] = Field(description="Jobs that have not ended, by status.")
     trouble: str = Field(description="What is wrong now; empty is nothing.")
     notes: list[str]
+    switches: int = Field(description="How often jobs that take turns on a device have been switched.")
+    switching_s: float = Field(description="Time that switching has cost, in all.")
     user: str
     role: str

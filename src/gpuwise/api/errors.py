@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from gpuwise.api.patterns import in_words
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.property import PropertyError
 from gpuwise.core.records import StoreError
@@ -131,6 +132,8 @@ def _mistake(found: Mapping[str, Any]) -> str:
     name = ".".join(place) or "the body"
     if kind == "missing":
         return f"{name} is missing" if place else "a body of JSON is missing"
+    if kind == "string_pattern_mismatch":
+        return f"{name} is {_short(found.get('input'))}; it must be {in_words(found['ctx']['pattern'])}"
     message = found["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
     return f"{name} is {_short(found.get('input'))}; {message}"
 

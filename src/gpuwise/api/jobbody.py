@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from gpuwise.api.body import Body
+from gpuwise.api.parameters import UID
+from gpuwise.api.patterns import pattern
 from gpuwise.core.kinds import Choice, Kind, Members, Number, Text, Whole
 from gpuwise.core.many import Indexes, Labels, Speeds, Variables, Words
 from gpuwise.core.request import JobRequest
 from gpuwise.core.schema import Entry, Records, entries
-from gpuwise.service.joblogs import UID_PATTERN
 
 ARGUMENT_CHARS = 131_072
-Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=r"^[^\x00]*$")]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Uid = Annotated[str, StringConstraints(pattern=f"^{UID_PATTERN}$")]
+NO_NUL = pattern(r"[^\x00]*", "text without NUL characters")
+PRINTABLE = pattern(r"[^\x00-\x1f\x7f]*", "text without control characters")
+Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=NO_NUL)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
+Uid = Annotated[str, StringConstraints(pattern=UID)]
 WORDS: Mapping[str, Any] = {"command": Argument, "after": Uid}
 """What the words of a list are, where they are not just words."""
 EXAMPLES: list[Any] = [
@@ -40,8 +43,8 @@ def _number(entry: Entry) -> Any:
 
 def _text(entry: Entry) -> Any:
     about = entry.about
-    pattern = f"^({about.pattern})?$" if about.pattern else r"^[^\x00]*$"
-    return Annotated[str, StringConstraints(max_length=about.most or 1024, pattern=pattern)]
+    form = pattern(f"({about.pattern})?", about.noun or entry.kind.noun) if about.pattern else NO_NUL
+    return Annotated[str, StringConstraints(max_length=about.most or 1024, pattern=form)]
 
 
 def _list(item: Any, entry: Entry, **more: Any) -> Any:

@@ -8,13 +8,14 @@ from pydantic import Field, StringConstraints
 
 from gpuwise.api.body import Body
 from gpuwise.api.jobbody import JobBody
+from gpuwise.api.patterns import pattern
 from gpuwise.core.needs import MOST_GPUS
 from gpuwise.core.records import QueueRecord, Role
 from gpuwise.service.access import USER_PATTERN
 
 __all__ = ["JobBody", "QueueBody", "ResizeBody", "SessionBody", "TokenBody"]
 
-UserName = Annotated[str, StringConstraints(pattern=f"^{USER_PATTERN}$")]
+UserName = Annotated[str, StringConstraints(pattern=pattern(USER_PATTERN, "a name of letters, digits and _.@-"))]
 
 
 class ResizeBody(Body):

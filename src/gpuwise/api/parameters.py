@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query
 
+from gpuwise.api.patterns import pattern
 from gpuwise.core.errors import nearest_names
 from gpuwise.core.jobs import Status
 from gpuwise.core.request import NAME_PATTERN
@@ -16,26 +17,30 @@ from gpuwise.service.refusals import InvalidError
 MOST_LISTED = 1000
 STATUSES = tuple(status.name.lower() for status in Status if status is not Status.DECLARED)
 
-JobId = Annotated[str, Path(pattern=f"^{UID_PATTERN}$", description="17, or 17-3 for a task of an array.")]
-QueueName = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", description="A queue's name.")]
-NodeName = Annotated[str, Path(pattern=r"^[!-~]{1,253}$", description="A node's name.")]
-TokenId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="A token's id.")]
-Before = Annotated[str | None, Query(pattern=f"^{UID_PATTERN}$", description="Jobs older than this one.")]
+UID = pattern(UID_PATTERN, "the id of a job such as 17, or 17-3 for a task of an array")
+NAME = pattern(NAME_PATTERN, "letters, digits and -_./:@+")
+JobId = Annotated[str, Path(pattern=UID, description="17, or 17-3 for a task of an array.")]
+QueueName = Annotated[str, Path(pattern=NAME, description="A queue's name.")]
+NodeName = Annotated[str, Path(pattern=pattern(r"[!-~]{1,253}", "a name without spaces"), description="A node's name.")]
+TokenId = Annotated[str, Path(pattern=pattern("[0-9a-f]{1,64}", "the id of a token"), description="A token's id.")]
+Before = Annotated[str | None, Query(pattern=UID, description="Jobs older than this one.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED, description="At most so many.")]
 Sequence = Annotated[int | None, Query(ge=0, le=2**63 - 1, description="What happened after this sequence number.")]
-Name = Annotated[str | None, Query(pattern=f"^{NAME_PATTERN}$")]
+Name = Annotated[str | None, Query(pattern=NAME)]
 Words = Annotated[list[str], Query(max_length=MOST_LISTED, description="Several, or joined by commas.")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,128}$",
+        pattern=pattern(r"[!-~]{1,128}", "1 to 128 ASCII characters without spaces"),
         description="Any text; sent again with the same one, a submission is not done again.",
     ),
 ]
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="The last event that was seen."),
+    Header(
+        alias="Last-Event-ID", pattern=pattern("[0-9]{1,18}", "a number"), description="The last event that was seen."
+    ),
 ]
 
 

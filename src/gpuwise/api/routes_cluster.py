@@ -75,6 +75,7 @@ async def events(
 async def status(call: AsViewer) -> Response:
     """Show what runs here and how it is."""
     overview, about, principal = call.service.overview, call.service.overview.about, call.caller.principal
+    switching = overview.switching()
     return views.answer(
         {
             "version": __version__,
@@ -86,6 +87,8 @@ async def status(call: AsViewer) -> Response:
             "counts": overview.counts(),
             "trouble": overview.trouble(),
             "notes": about.notes,
+            "switches": switching.switches,
+            "switching_s": switching.lost_s,
             "user": principal.user,
             "role": str(principal.role),
         }

@@ -74,6 +74,7 @@ def job(record: JobRecord) -> View:
 def queued(entry: Queued) -> View:
     """A job in the queue."""
     return job(entry.job) | {
+        "held_gpus": entry.gpus,
         "estimated_start": entry.estimate.start_at,
         "estimated_finish": entry.estimate.finish_at,
         "position": entry.position,

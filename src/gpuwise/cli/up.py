@@ -32,6 +32,10 @@ def up(
     devices: Annotated[
         int | None, typer.Option(min=1, max=64, help="So many CPU stand-ins in place of this machine's GPUs.")
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Label of this machine for --require and --within; may be repeated."),
+    ] = None,
     database: Annotated[
         str | None,
         typer.Option(envvar="GPUWISE_DATABASE", show_envvar=False, help="PostgreSQL URL; better in $GPUWISE_DATABASE."),
@@ -49,6 +53,7 @@ def up(
     """Run the service on this machine: controller, REST API and page, until Ctrl-C; jobs outlive it."""
     from gpuwise.api.server import Listening, serve
     from gpuwise.cli.demo import Demo, demo_settings
+    from gpuwise.cli.live.readers import read_node_labels
     from gpuwise.service.statefolder import default_state_folder
     from gpuwise.service.up import House, Settings
 
@@ -58,8 +63,8 @@ def up(
     listening = Listening(host=host, port=port, certificate=tls_cert, key=tls_key)
     chosen: dict[str, Any] = {
         "state": state or default_state_folder(), "policy": policy, "placement": placement, "devices": devices,
-        "database": database, "mps": mps, "seed": seed, "round_s": round_s, "keep_days": keep_days,
-        "jobs_per_user": jobs_per_user,
+        "labels": read_node_labels(label or []), "database": database, "mps": mps, "seed": seed, "round_s": round_s,
+        "keep_days": keep_days, "jobs_per_user": jobs_per_user,
     }  # fmt: skip
     if demo:
         chosen = demo_settings(chosen, own_state=state is None)

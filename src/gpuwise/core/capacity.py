@@ -133,8 +133,7 @@ class Capacity(SuitedNodes):
     def fork(self) -> Capacity:
         """A copy to try things on; large arrays are copied when they are first written to."""
         twin = object.__new__(Capacity)
-        for name, value in zip(_NAMES, _values(self), strict=True):
-            setattr(twin, name, value)
+        twin.__dict__.update(zip(_NAMES, _values(self), strict=True))
         twin.idle = self.idle.copy()
         twin.by_idle = [buckets.copy() for buckets in self.by_idle]
         twin.idle_total = self.idle_total.copy()

@@ -107,9 +107,10 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
     def fork(self) -> Capacity:
         """A copy to try things on; what it still has in common with the cluster's is copied before it is changed."""
         twin = self._real.fork()
+        own = twin.__dict__
         for name, guard in _IN_COMMON:
-            setattr(twin, name, guard(getattr(twin, name)))
-        twin.nodes = self.nodes
+            own[name] = guard(own[name])
+        own["nodes"] = self.nodes
         return twin
 
     add_node = change_node = remove_node = set_up = set_device_up = refusal("a method that changes nodes")

@@ -133,7 +133,7 @@ class Books:
         begun = AttemptRecord(uid=seen.job, number=seen.attempt, placement=placement, started_at=at)
         self._attempts.setdefault((seen.job, seen.attempt), begun)  # its end may be known already
 
-    def attempt_ended(self, seen: AttemptObserved, placement: str) -> None:
+    def attempt_ended(self, seen: AttemptObserved, placement: str, *, cancelled: bool) -> None:
         """An attempt is over; that of a job that has been closed is its last."""
         details = seen.details
         assert details.started_s is not None
@@ -144,7 +144,7 @@ class Books:
             started_at=self._clock.unix(details.started_s),
             ended_at=self._clock.unix(seen.at_s),
             exit_code=details.exit_code,
-            outcome=outcome_of(seen),
+            outcome=outcome_of(seen, cancelled=cancelled),
             detail=details.text,
             peak_memory_bytes=details.peak_memory_bytes,
             cpu_s=details.cpu_s,
@@ -195,10 +195,10 @@ def _further(record: JobRecord, seen: AttemptObserved) -> JobRecord:
     return replace(record, step=seen.step, steps=seen.steps, loss=details.loss, samples_per_s=details.samples_per_s)
 
 
-def outcome_of(seen: AttemptObserved) -> str:
-    """How an attempt ended, in the words of its record."""
+def outcome_of(seen: AttemptObserved, *, cancelled: bool = True) -> str:
+    """How an attempt ended, in the words of its record; one that was stopped is lost if its job was not cancelled."""
     if seen.phase is Phase.STOPPED:
-        return "cancelled"
+        return "cancelled" if cancelled else "lost"
     if seen.phase is Phase.FAILED and seen.details.cause is Cause.OUT_OF_MEMORY:
         return "out of memory"
     lost = seen.details.cause is Cause.LOST or seen.details.cause in UNCOUNTED

@@ -7,8 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -16,21 +15,24 @@ from typing import Any, Protocol, TypeVar
 from gpuwise.core.assignments import Desired
 from gpuwise.core.commands import Reason
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import Event, NodeChanged, WokeUp
-from gpuwise.core.observations import AttemptObserved
+from gpuwise.core.events import Event, NodeChanged, NodeEvent, WokeUp
+from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.protocols import Executor
 from gpuwise.core.records import AuditEntry, Batch, JobRecord, JournalLine, QueueRecord, Snapshot, Store, StoreError
 from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
-from gpuwise.engine.journal import encode
+from gpuwise.engine.node_transitions import still_drained
 from gpuwise.live.clock import Clock
 from gpuwise.live.desk import Desk, Limits, NotPossibleError
 from gpuwise.live.inbox import Handler, Inbox, Request
+from gpuwise.live.lines import journal_line
 from gpuwise.live.recovery import Layouts, MakeEngine, compacted, recover, to_json
 
 log = logging.getLogger("gpuwise.controller")
 Result = TypeVar("Result")
+Key = tuple[str, int, Phase] | str
+"""What makes observations the same: job, attempt and phase, or all of an event but its time."""
 
 PROGRESS_EVERY_S = 1.0
 """How often progress alone is written."""
@@ -39,7 +41,9 @@ COMPACT_LINES = 20_000
 BACK_OFF_S = (0.05, 0.2, 1.0, 2.0)
 """How long to wait after one failed turn, two, and so on."""
 PATIENCE = 3
-"""A policy that fails so many times in a row is replaced."""
+"""After this many failures in a row a policy is replaced, and an observation left out."""
+MAX_FAILING = 100
+"""Observations whose failures are counted."""
 
 
 class LiveExecutor(Executor, Protocol):
@@ -93,9 +97,8 @@ class Controller:
         self._policy_failures = 0
         self._replaced = ""
         self._progress_due_s = 0.0
-        self._sizes: list[tuple[str, int]] = []
+        self._resizes: list[_Resize] = []
         """Sizes that users ask for, until the engine knows the turn's events."""
-        self._refused: dict[str, GpuwiseError] = {}
         self._stale = True
         """Whether the engine knows more than the store."""
         self._knows_nodes = False
@@ -103,8 +106,8 @@ class Controller:
         self._compact_at = COMPACT_LINES
         self._restarted = True
         """Whether the policy is to be asked at the next turn, whatever happens."""
-        self._poison: deque[object] = deque(maxlen=100)
-        """What was seen and could not be taken in."""
+        self._failing: dict[Key, int] = {}
+        """How often each observation could not be taken in, since it last could."""
         self._rebuild()
 
     # -- for other threads ----------------------------------------------------------------------------------------
@@ -161,15 +164,11 @@ class Controller:
         """Runs an elastic job on with another number of GPUs."""
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], None]]:
-            self._sizes.append((uid, gpus))
-            return [], partial(self._resized, uid)
+            resize = _Resize(uid, gpus)
+            self._resizes.append(resize)
+            return [], resize.answer
 
         return self._inbox.put(handle)
-
-    def _resized(self, uid: str) -> None:
-        """The answer to a resize: nothing, or why it was refused."""
-        if (refusal := self._refused.pop(uid, None)) is not None:
-            raise refusal
 
     def observe(self, gpu_util_frac: Mapping[str, float]) -> Future[None]:
         """Jobs were seen to use so much of their GPUs, each while it was alone on them."""
@@ -216,14 +215,7 @@ class Controller:
 
     def why(self, uid: str) -> Future[Reason | None]:
         """Why a job waits."""
-
-        def answer(desk: Desk) -> Reason | None:
-            row = desk.engine.state.jobs.row_of.get(uid)
-            if row is None or uid not in desk.admission:
-                return None
-            return desk.admission.reason(uid) or desk.engine.reason(row)
-
-        return self.ask(answer)
+        return self.ask(lambda desk: desk.reason(uid))
 
     def note(self, entry: AuditEntry) -> None:
         """Keeps an audit entry, written with the next turn."""
@@ -252,7 +244,7 @@ class Controller:
             taken = self._inbox.take()
             self._take_turn(now_s, happened, taken)
             self._failures = 0
-            self.trouble = self._replaced
+            self.trouble = "; ".join(filter(None, (self._replaced, self._left_out())))
         except Exception as error:
             self._fail(error, taken)
 
@@ -266,19 +258,28 @@ class Controller:
         if seen is None:
             return self.clock.now_s(), []
         now_s, happened = seen
-        news = [each for each in happened if not isinstance(each, WokeUp) and not self._is_poison(each)]
+        news = [each for each in happened if not isinstance(each, WokeUp) and not self._is_left_out(each)]
         if wake_at is not None and now_s >= wake_at:
             news.append(WokeUp(now_s))
         return now_s, news
 
-    def _is_poison(self, seen: Event | AttemptObserved) -> bool:
-        return bool(self._poison) and _key(seen) in self._poison
+    def _is_left_out(self, seen: Event | AttemptObserved) -> bool:
+        return bool(self._failing) and self._failing.get(_key(seen), 0) >= PATIENCE
+
+    def _left_out(self) -> str:
+        """Which observations are left out, for people; those of jobs that have ended do not matter any more."""
+        if not self._failing:
+            return ""
+        live = self._desk.books.live
+        self._failing = {key: count for key, count in self._failing.items() if isinstance(key, str) or key[0] in live}
+        left_out = [_describe(key) for key, count in self._failing.items() if count >= PATIENCE]
+        return f"cannot take in {', '.join(left_out)}; see the controller log" if left_out else ""
 
     def _take_turn(
         self, now_s: float, happened: Sequence[Event | AttemptObserved], requests: Sequence[Request]
     ) -> None:
         desk, engine = self._desk, self._desk.engine
-        self._sizes, self._refused = [], {}
+        self._resizes = []
         self._take_in(now_s, happened)
         events = desk.outcomes(now_s, [each for each in engine.journal.records if isinstance(each, Event)])
         answered = [request for request in requests if self._handle(request, now_s, events)]
@@ -301,18 +302,36 @@ class Controller:
             self._try_to_compact()
 
     def _take_in(self, now_s: float, happened: Sequence[Event | AttemptObserved]) -> None:
-        """Takes in what the executor saw; what cannot be taken in fails this turn, and is left out from then on."""
+        """Takes in what the executor saw; what cannot be taken in fails this turn, and is left out in the end."""
         for each in happened:
             try:
                 if isinstance(each, AttemptObserved):
                     self._desk.observed(each)
-                self._desk.engine.take_in(now_s, (each,))
+                self._desk.engine.take_in(now_s, (self._still_drained(each),))
             except StoreError:
                 raise
             except Exception:
-                self._poison.append(_key(each))
-                log.error("%s cannot be taken in; it is left out from now on", each)
+                self._count_failure(each)
                 raise
+            if self._failing:
+                self._failing.pop(_key(each), None)
+        if any(isinstance(each, NodeEvent) for each in happened):
+            self._desk.nodes_changed()
+
+    def _count_failure(self, seen: Event | AttemptObserved) -> None:
+        key = _key(seen)
+        count = self._failing[key] = self._failing.pop(key, 0) + 1
+        log.error("%s cannot be taken in%s", seen, "; it is left out from now on" if count >= PATIENCE else "")
+        if len(self._failing) > MAX_FAILING:
+            del self._failing[next(iter(self._failing))]
+
+    def _still_drained(self, seen: Event | AttemptObserved) -> Event | AttemptObserved:
+        """What an executor reports of a node does not end a drain; `set_schedulable` does."""
+        if not isinstance(seen, NodeChanged):
+            return seen
+        nodes = self._desk.engine.state.nodes
+        row = nodes.row(seen.node.name)
+        return seen if row is None else replace(seen, node=still_drained(nodes.specs[row], seen.node))
 
     def _handle(self, request: Request, now_s: float, happened: list[Event]) -> bool:
         """Takes a request in; one that cannot be done is told so at once and changes nothing."""
@@ -339,15 +358,15 @@ class Controller:
     def _resize(self, now_s: float) -> list[Desired]:
         """Carries out what sizes users asked for, now that the engine knows what has happened; then asks the policy."""
         engine, desired = self._desk.engine, list[Desired]()
-        for uid, gpus in self._sizes:
+        for resize in self._resizes:
             try:
-                if uid not in self._desk.admission:
-                    raise NotPossibleError(f"job {uid} has ended")
-                desired += engine.order(now_s, self._desk.resize(uid, gpus))
+                if resize.uid not in self._desk.admission:
+                    raise NotPossibleError(f"job {resize.uid} has ended")
+                desired += engine.order(now_s, self._desk.resize(resize.uid, resize.gpus))
             except StoreError:
                 raise
             except GpuwiseError as refusal:
-                self._refused[uid] = refusal
+                resize.refusal = refusal
         if not desired:
             return []
         engine.take_in(now_s, [WokeUp(now_s)])
@@ -376,17 +395,13 @@ class Controller:
 
     def _new_lines(self, now_s: float) -> list[JournalLine]:
         """The turn's journal. That the policy was asked and left all as it was is not worth a write."""
-        jobs, records = self._desk.engine.state.jobs, self._desk.engine.journal.records
+        state, records = self._desk.engine.state, self._desk.engine.journal.records
         if all(isinstance(record, WokeUp) for record in records):
             records.clear()
         lines = []
         for number, record in enumerate(records, start=self._sequence + 1):
             at_s = record.at_s if isinstance(record, Event) else now_s
-            job = getattr(record, "job", None)
-            uid = jobs.ids[job] if job is not None else None
-            lines.append(
-                JournalLine(number, self.clock.unix(at_s), type(record).__name__, uid, encode(record, now_s, jobs))
-            )
+            lines.append(journal_line(number, self.clock.unix(at_s), record, now_s, state))
         records.clear()
         return lines
 
@@ -427,10 +442,11 @@ class Controller:
 
     def _rebuild(self) -> None:
         """Makes engine, books and admission anew from the store, and lets the executor follow."""
-        found = recover(self.store, self._cluster, self._make_engine, self._layouts, same_nodes=self._knows_nodes)
+        found = recover(
+            self.store, self._cluster, self._make_engine, self.clock, self._layouts, same_nodes=self._knows_nodes
+        )
         self._knows_nodes = True
         found.engine.journal.records.clear()
-        self.clock.not_before(found.engine.state.now_s)
         self._sequence, self._lines = found.sequence, found.lines
         self._desk = Desk(found.engine, self.store, self.clock, self._limits)
         self._restarted = True
@@ -468,9 +484,32 @@ class Controller:
         return handle
 
 
-def _key(seen: Event | AttemptObserved) -> object:
+@dataclass(slots=True)
+class _Resize:
+    """A size that a user asks for."""
+
+    uid: str
+    gpus: int
+    refusal: GpuwiseError | None = None
+
+    def answer(self) -> None:
+        """Raises why it was refused, if it was."""
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def _key(seen: Event | AttemptObserved) -> Key:
     """What makes two observations the same, whenever they are made."""
-    return seen[1:4] if isinstance(seen, AttemptObserved) else repr(replace(seen, at_s=0.0))  # NaN is not NaN
+    if isinstance(seen, AttemptObserved):
+        return seen.job, seen.attempt, seen.phase
+    return repr(replace(seen, at_s=0.0))  # NaN is not NaN
+
+
+def _describe(key: Key) -> str:
+    if isinstance(key, str):
+        return key.partition("(")[0]
+    job, attempt, phase = key
+    return f"that attempt {attempt} of job {job} is {phase.name.lower()}"
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from gpuwise.core.capacity import Capacity
-from gpuwise.core.commands import Command, Rearrange, Resize
+from gpuwise.core.commands import Command, Rearrange, Reason, Resize, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
     Event,
@@ -21,14 +21,19 @@ from gpuwise.core.events import (
     JobRevised,
     JobSubmitted,
     NodeEvent,
+    StartRefused,
 )
+from gpuwise.core.free.suited import describe
 from gpuwise.core.jobs import SHAPE_FIELDS, JobTable
+from gpuwise.core.needs import ON_ONE_NODE
 from gpuwise.core.observations import OVER, AttemptObserved, Phase
 from gpuwise.core.protocols import holds
+from gpuwise.core.reasons import from_now
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.request import JobRequest
-from gpuwise.core.spec import Forecast, JobSpec, Source, only_held_as
+from gpuwise.core.spec import Forecast, JobSpec, NodeSpec, Role, Source, only_held_as
 from gpuwise.core.tasks import describe_roles, task_counts, with_counts
+from gpuwise.core.units import format_bytes
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
 from gpuwise.live.books import Books, is_over
@@ -76,6 +81,8 @@ class Desk:
         """Jobs that ended in this turn without success, also under their arrays' names, and how it is told."""
         self._paces = Paces()
         self._forecasts = Forecasts(store)
+        self._refusals: dict[str, str] = {}
+        """Why starts were refused last, by job; not known after a restart."""
         self._fits: dict[tuple[Any, ...], bool] = {}
         self._take_over()
 
@@ -142,9 +149,16 @@ class Desk:
         return self._forecasts.duration(request, user)
 
     def _check_fits(self, request: JobRequest) -> None:
+        nodes = [node for _, node in self.engine.state.nodes.present()]
+        key = request.within
+        if key and key != ON_ONE_NODE and all(key not in dict(node.labels) for node in nodes):
+            raise NotPossibleError(
+                f"the job can never run here: its nodes must be within one {key}, and no node has that label"
+            )
         if not self.fits(request):
-            have = ", ".join(f"{node.gpus} × {node.gpu_type}" for _, node in self.engine.state.nodes.present())
-            raise NotPossibleError(f"the job can never run here: it asks for {_asks(request)}, and there are {have}")
+            raise NotPossibleError(
+                f"the job can never run here: it asks for {_asks(request)}, and {_offered(request, nodes)}"
+            )
 
     def _check_dependency(self, name: str, user: str) -> None:
         """Refuses to wait for a job, or an array, that is another user's, unknown, or will never have succeeded."""
@@ -281,7 +295,14 @@ class Desk:
             if seen.attempt == (record.attempts if record is not None else seen.attempt):
                 self._paces.forget(seen.job)
             if seen.details.started_s is not None and (place := self._open_place(seen)) is not None:
-                self.books.attempt_ended(seen, place)
+                self.books.attempt_ended(seen, place, cancelled=self._is_cancelled(seen))
+
+    def _is_cancelled(self, seen: AttemptObserved) -> bool:
+        """Whether an attempt was stopped because its job was cancelled, and not because it lost its node."""
+        if seen.phase is not Phase.STOPPED:
+            return False
+        record = self.books.live.get(seen.job) or self._store.job(seen.job)
+        return record is not None and record.status == "cancelled"
 
     def _open_place(self, seen: AttemptObserved) -> str | None:
         """Where an attempt that is over was; None if that it is over is known already, as after a crash."""
@@ -304,11 +325,14 @@ class Desk:
             elif isinstance(event, JobFailed) and not event.will_retry:
                 self.books.change(ids[event.job], why_ended=event.cause)
                 follows += self._cancel(now_s, self._gone(ids[event.job], "failed"))
+            elif isinstance(event, StartRefused):
+                self._refusals[ids[event.job]] = event.cause
         return follows
 
     def _gone(self, uid: str, status: str) -> list[tuple[str, str]]:
         """A job has ended; those that wait for what will never be, each with the reason."""
         self._paces.forget(uid)
+        self._refusals.pop(uid, None)
         self._forecasts.closed(self.books.live[uid])
         if status in _LOST:
             self._lost[uid] = self._lost[uid.partition("-")[0]] = _told_lost(uid, status)
@@ -354,7 +378,7 @@ class Desk:
         if any(isinstance(each, NodeEvent) for each in records):  # who was on which node is for the engine to know
             live = (self._row(uid) for uid in self.books.live)
             rows.update((row, None) for row in live if self.books.differs(state, row))
-            self._fits.clear()
+            self.nodes_changed()
             has_other_gpus = self.admission.set_gpus(_gpus(self.engine))
         for each in records:
             job = getattr(each, "job", None)
@@ -368,6 +392,10 @@ class Desk:
         self._lost.clear()
         return has_other_gpus
 
+    def nodes_changed(self) -> None:
+        """Forgets which jobs fit: that depends on the nodes."""
+        self._fits.clear()
+
     def _follow_gpus(self, uid: str, row: int) -> None:
         """Tells admission how many GPUs a job holds."""
         if uid not in self.admission:
@@ -377,6 +405,19 @@ class Desk:
             self.admission.displaced(uid)
         else:
             self.admission.placed(uid, placement.gpus * self.books.live[uid].request.gpu_frac)
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    def reason(self, uid: str) -> Reason | None:
+        """Why a job waits, with times from now; None if it does not."""
+        if uid not in self.admission:
+            return None
+        reason = self.admission.reason(uid) or self.engine.reason(self._row(uid))
+        if reason is None:
+            return None
+        if reason.code is Why.BACK_OFF:
+            reason = Reason(reason.code, {**reason.numbers, "cause": self._refusals.get(uid, "")})
+        return from_now(reason, self._clock.now_s())
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -433,12 +474,35 @@ def _gpus(engine: Engine) -> float:
 
 
 def _asks(request: JobRequest) -> str:
-    from gpuwise.core.units import format_bytes
-
     kinds = f" of type {' or '.join(request.gpu_types)}" if request.gpu_types else ""
     memory = f" with {format_bytes(request.gpu_memory_bytes)} each" if request.gpu_memory_bytes else ""
     host = f", {request.cpus:g} CPUs" if request.cpus else ""
     host += f", {format_bytes(request.memory_bytes)} of memory" if request.memory_bytes else ""
     held = only_held_as(request.sharing)
     roles = f", as {describe_roles(request.roles)}" if request.roles else ""
-    return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{roles}{held}"
+    where = f", on nodes with {describe(request.require)}" if request.require else ""
+    where += f", within one {request.within}" if request.within else ""
+    return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{roles}{held}{where}"
+
+
+def _offered(request: JobRequest, nodes: Sequence[NodeSpec]) -> str:
+    """What there is on the nodes with the labels that a job requires, of what it asks for."""
+    labelled = [node for node in nodes if all(dict(node.labels).get(key) in values for key, values in request.require)]
+    if not labelled:
+        return f"no node has {describe(request.require)}" if request.require else "there are no nodes"
+    return f"there are {', '.join(_node(request, node) for node in labelled)}"
+
+
+def _node(request: JobRequest, node: NodeSpec) -> str:
+    asked: Sequence[JobRequest | Role] = (request, *request.roles)
+    more = []
+    if request.gpu_memory_bytes and math.isfinite(node.gpu_memory_bytes):
+        more.append(f"{format_bytes(node.gpu_memory_bytes)} each")
+    if any(each.cpus for each in asked) and math.isfinite(node.cpus):
+        more.append(f"{node.cpus:g} CPUs")
+    if any(each.memory_bytes for each in asked) and math.isfinite(node.memory_bytes):
+        more.append(f"{format_bytes(node.memory_bytes)} of memory")
+    if value := dict(node.labels).get(request.within):
+        more.append(f"{request.within} {value}")
+    gpus = f"{node.gpus} × {node.gpu_type}" if node.gpus else "0 GPUs"
+    return gpus + (f" ({', '.join(more)})" if more else "")

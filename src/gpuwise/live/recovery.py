@@ -16,6 +16,8 @@ from gpuwise.engine.engine import Engine
 from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import replay_onto
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot
+from gpuwise.live.clock import Clock
+from gpuwise.live.lines import journal_line
 
 MakeEngine = Callable[[ClusterSpec], Engine]
 Layouts = Mapping[tuple[int, int], tuple[MigSlice, ...]]
@@ -37,14 +39,15 @@ def recover(
     store: Store,
     cluster: ClusterSpec,
     make_engine: MakeEngine,
+    clock: Clock,
     layouts: Layouts = MappingProxyType({}),
     *,
     same_nodes: bool = False,
 ) -> Recovered:
     """The engine that the store's records lead to, on the nodes that are there now; what still can run stays.
 
-    ``layouts`` is how GPUs are cut before gpuwise has ever seen them. With ``same_nodes`` the nodes are those that the
-    records lead to.
+    The clock is set forward to what was written last. ``layouts`` is how GPUs are cut before gpuwise has ever seen
+    them. With ``same_nodes`` the nodes are those that the records lead to.
     """
     kept, lines = store.recover()
     if kept is None:
@@ -54,12 +57,18 @@ def recover(
         return Recovered(engine, 0, 0)
     engine = from_json(kept.body, make_engine)
     replay_onto(engine.state, (line.body for line in lines))
+    clock.not_before(engine.state.now_s)
     sequence = lines[-1].sequence if lines else kept.sequence
-    if not same_nodes and _follow_nodes(engine, cluster, layouts):
+    if not same_nodes and (events := _follow_nodes(engine, cluster, layouts)):
+        at, state = clock.unix(clock.now_s()), engine.state
+        changes = [
+            journal_line(number, at, event, event.at_s, state) for number, event in enumerate(events, sequence + 1)
+        ]
+        sequence += len(changes)
         if engine.state.nodes.names != [node.name for node in cluster.nodes]:
             engine = _renumbered(engine, cluster, make_engine)
         body = to_json(engine)
-        store.commit(Batch(snapshot=Snapshot(sequence, body)))
+        store.commit(Batch(lines=changes, snapshot=Snapshot(sequence, body)))
         return Recovered(compacted(engine, body, make_engine), sequence, 0)  # what follows goes by the snapshot's rows
     return Recovered(engine, sequence, len(lines))
 
@@ -100,8 +109,8 @@ def node_changes(nodes: NodeTable, cluster: ClusterSpec, now_s: float) -> list[E
     return events
 
 
-def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> bool:
-    """Brings an engine to the nodes that are there now, with all jobs whose devices still are; whether any changed."""
+def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> list[Event]:
+    """Brings an engine to the nodes that are there now, with all jobs whose devices still are; what has changed."""
     state = engine.state
     before = {spec.name: spec for _, spec in state.nodes.present()}
     events = node_changes(state.nodes, cluster, state.now_s)
@@ -113,7 +122,7 @@ def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> boo
         is_new = known is None or device not in known.kept_devices(spec).values()
         if is_new and state.capacity.idle[row] >> device & 1:
             state.capacity.repartition(row, device, slices)
-    return bool(events)
+    return events
 
 
 def _renumbered(engine: Engine, cluster: ClusterSpec, make_engine: MakeEngine) -> Engine:

@@ -13,6 +13,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.events import Event, JobSubmitted, WokeUp
 from gpuwise.core.needs import Forecast
 from gpuwise.core.observations import AttemptObserved, Phase
+from gpuwise.core.reasons import from_now
 from gpuwise.core.request import JobRequest
 from gpuwise.engine.engine import Engine
 from gpuwise.live.books import describe
@@ -121,7 +122,7 @@ class Estimates:
 
         def submitted() -> None:
             reason = engine.reason(job)
-            reasons.append("" if reason is None else str(reason))
+            reasons.append("" if reason is None else str(from_now(reason, now_s)))
 
         course = look_ahead(engine, now_s, [JobSubmitted(now_s, job)], until=HYPOTHETICAL, then=submitted)
         placement = course.placements.get(HYPOTHETICAL)

@@ -13,24 +13,31 @@ NOISE = frozenset(("WokeUp", "JobProgressed", "JobNoted"))
 """Kinds that say nothing to people."""
 
 Body = Mapping[str, Any]
-Names = Sequence[str]
-"""The nodes' names, by number."""
+Names = Sequence[str] | Mapping[str, str]
+"""The nodes' names, by row; as text in a line that carries its own."""
 
 
 def tell(kind: str, body: Body, names: Names) -> str:
-    """A line in words; a kind that is not known here by its name."""
+    """A line in words; a kind that is not known here by its name.
+
+    ``names`` are those of the nodes now, for lines of versions that did not write them.
+    """
     words = _WORDS.get(kind)
-    return words(body, names) if words is not None else kind
+    return words(body, body.get("names", names)) if words is not None else kind
 
 
 def _where(body: Body, names: Names) -> str:
     placement: Placement = placement_of(body["placement"])
-    return ", ".join(f"{_node(node, names)}:{device}" for node, device in placement.devices()) or "no device"
+    parts = [", ".join(f"{_node(node, names)}:{device}" for node, device in placement.devices())]
+    parts += [f"{number} {role} on {_node(node, names)}" for role, node, number in placement.tasks]
+    return ", ".join(filter(None, parts)) or "no device"
 
 
 def _node(node: int | str, names: Names) -> str:
     if isinstance(node, str):
         return node
+    if isinstance(names, Mapping):
+        return names.get(str(node), f"node {node}")
     return names[node] if 0 <= node < len(names) else f"node {node}"
 
 

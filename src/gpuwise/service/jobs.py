@@ -224,7 +224,7 @@ def _waiting(desk: Desk, uid: str) -> tuple[Reason | None, int | None]:
     row = state.jobs.row_of.get(uid)
     if row is None or uid not in desk.admission:
         return None, None
-    reason = desk.admission.reason(uid) or desk.engine.reason(row)
+    reason = desk.reason(uid)
     if row not in state.waiting:
         return reason, None
     return reason, next(place for place, job in enumerate(state.waiting, start=1) if job == row)

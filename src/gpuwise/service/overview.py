@@ -18,6 +18,7 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Reading, Where
 from gpuwise.live.controller import Controller
 from gpuwise.live.desk import Desk
+from gpuwise.live.local.turns import Switching
 from gpuwise.service.access import Caller
 from gpuwise.service.estimates import Estimate
 from gpuwise.service.refusals import NoAnswerError
@@ -87,6 +88,8 @@ class Queued:
     """A job that has not ended, with what is believed of its future."""
 
     job: JobRecord
+    gpus: int | None
+    """GPUs that it holds; None if it holds none."""
     position: int | None
     why: str
     estimate: Estimate
@@ -116,8 +119,11 @@ class Overview:
         lookahead: Lookahead,
         readings: Readings = dict,
         about: About | None = None,
+        switching: Callable[[], Switching] = Switching,
     ) -> None:
         self.about = about or About()
+        self.switching = switching
+        """What switching between jobs that take turns has cost since the service began."""
         self._controller = controller
         self._readers = readers
         self._thinkers = thinkers
@@ -143,8 +149,8 @@ class Overview:
         line = await answer(self._controller.ask(lambda desk: _line(desk, mine.keys(), limit)))
         estimates, unknown = await self._estimates(), Estimate()
         return [
-            Queued(self._controller.live(uid) or mine[uid], position, why, estimates.get(uid, unknown))
-            for uid, position, why in line
+            Queued(self._controller.live(uid) or mine[uid], gpus, position, why, estimates.get(uid, unknown))
+            for uid, gpus, position, why in line
         ]
 
     async def _estimates(self) -> Mapping[str, Estimate]:
@@ -218,24 +224,26 @@ def _put(nodes: dict[int, NodeState], uid: str, placement: Placement) -> None:
             device.sharing = placement.sharing.name.lower()
 
 
-def _line(desk: Desk, uids: Collection[str], limit: int) -> list[tuple[str, int | None, str]]:
-    """Ids with their place in line and why they wait, at most ``limit`` of those in ``uids``."""
+def _line(desk: Desk, uids: Collection[str], limit: int) -> list[tuple[str, int | None, int | None, str]]:
+    """Ids with their GPUs, their place in line and why they wait, at most ``limit`` of those in ``uids``."""
     state, ids = desk.engine.state, desk.engine.state.jobs.ids
-    found: list[tuple[str, int | None, str]] = [(ids[row], None, "") for row in state.placed if ids[row] in uids]
+    found: list[tuple[str, int | None, int | None, str]] = [
+        (ids[row], placement.gpus, None, "") for row, placement in state.placed.items() if ids[row] in uids
+    ]
     for place, row in enumerate(state.waiting, start=1):
         if len(found) >= limit:
             break
         if ids[row] in uids:
-            found.append((ids[row], place, _why(desk, row)))
-    listed = {uid for uid, _, _ in found}
+            found.append((ids[row], None, place, _why(desk, row)))
+    listed = {uid for uid, *_ in found}
     for uid in uids:
         if len(found) >= limit:
             break
         if uid not in listed and uid in desk.admission:
-            found.append((uid, None, _why(desk, state.jobs.row_of[uid])))
+            found.append((uid, None, None, _why(desk, state.jobs.row_of[uid])))
     return found[:limit]
 
 
 def _why(desk: Desk, row: int) -> str:
-    reason = desk.admission.reason(desk.engine.state.jobs.ids[row]) or desk.engine.reason(row)
+    reason = desk.reason(desk.engine.state.jobs.ids[row])
     return "" if reason is None else str(reason)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gpuwise.live.controller import Controller
+from gpuwise.live.local.turns import Switching
 from gpuwise.service.access import Access
 from gpuwise.service.admin import Admin
 from gpuwise.service.feed import Feed
@@ -42,6 +44,7 @@ class Service:
         forecasts: Forecasts,
         readings: Readings = dict,
         about: About | None = None,
+        switching: Callable[[], Switching] = Switching,
     ) -> Service:
         """The use cases around a controller; logs are under ``jobs_folder``, a folder for each job."""
         access, audit = Access(controller.store), Audit(controller)
@@ -51,7 +54,7 @@ class Service:
             audit=audit,
             jobs=Jobs(controller, readers, thinkers, audit, forecasts),
             logs=JobLogs(jobs_folder),
-            overview=Overview(controller, readers, thinkers, forecasts, readings, about),
+            overview=Overview(controller, readers, thinkers, forecasts, readings, about, switching),
             admin=Admin(controller, access, readers, audit),
             feed=Feed(controller, access, readers),
             readers=readers,

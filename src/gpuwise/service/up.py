@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -58,6 +58,8 @@ class Settings:
     placement: str | None = None
     devices: int | None = None
     """So many CPU stand-ins in place of the machine's GPUs."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels of this machine, by key."""
     mps: bool = False
     """Whether jobs that share a GPU do so through MPS."""
     seed: int = 0
@@ -118,7 +120,7 @@ class House:
         return Controller(
             self.store,
             self.executor,
-            ClusterSpec(self.machine.nodes),
+            ClusterSpec(tuple(replace(node, labels=(*node.labels, *settings.labels)) for node in self.machine.nodes)),
             make_engine,
             self.clock,
             fallback=engine_maker(FALLBACK_POLICY, settings.placement, settings.seed, None, mps=settings.mps),
@@ -140,7 +142,9 @@ class House:
             started_at=time.time(),
         )
         estimates = Estimates(self.controller, make_engine, self.clock)
-        return Service.of(self.controller, self.folder.jobs, estimates, self._read_devices, about)
+        return Service.of(
+            self.controller, self.folder.jobs, estimates, self._read_devices, about, self.executor.switching
+        )
 
     def _read_devices(self) -> Mapping[Where, Reading]:
         running = self.controller.ask(lambda desk: self.executor.processes()).result(PATIENCE_S)

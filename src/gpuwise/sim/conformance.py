@@ -13,11 +13,11 @@ from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Decision, Reason, Resume, Start
 from gpuwise.core.errors import GpuwiseError, ReadOnlyError
 from gpuwise.core.events import DevicesClaimed, Event, NodeAdded, NodeChanged, NodeRemoved
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.jobs import ENDED, JobTable
 from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import Placer, Policy, holds
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Sharing
 from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
 from gpuwise.core.view import ClusterView
@@ -127,8 +127,22 @@ def _run(policy: _Audited, workload: _Workload, seed: int) -> None:
     executor.expect(events)
     try:
         drive(engine, UnreliableExecutor(executor, engine.state.nodes) if unreliable else executor)
+        _check_all_ended(engine)
     except (DraftError, InvalidDecisionError, StalledError) as error:
         raise NotConformingError(f"on {cluster.describe()} with {len(jobs)} jobs (seed {seed}): {error}") from error
+
+
+def _check_all_ended(engine: Engine) -> None:
+    """Nothing will ever happen again, so a job that has not ended never will."""
+    state = engine.state
+    left = [job for job in range(len(state.jobs)) if state.status(job) not in ENDED]
+    if left:
+        job, placement = left[0], state.placed.get(left[0])
+        where = "" if placement is None else f" on {', '.join(state.nodes.names[node] for node in placement.nodes)}"
+        raise StalledError(
+            f"policy {engine.policy.name!r} leaves {len(left)} jobs that never end; the first, "
+            f"{state.jobs.ids[job]!r}, is {state.status(job).name.lower()}{where} without making progress"
+        )
 
 
 def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: Placer) -> list[JobSpec]:
@@ -141,8 +155,8 @@ def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: P
 def _workloads(seed: int) -> Iterator[_Workload]:
     """Small clusters with more work than they hold: gangs, fractions, slices, CPUs, types, deadlines, a lost node.
 
-    In the last, jobs are elastic or ask for labels, nodes are drained, join and are removed, others use some GPUs,
-    and starts are refused. Jobs of several roles are to be a workload of their own here.
+    In the last two, jobs are elastic, ask for labels or have several roles; nodes are drained, lost, join and are
+    removed, others use GPUs, CPUs and memory, and starts are refused.
     """
     rng = np.random.default_rng(seed)
     plain = ClusterSpec.parse("3x4:V100")
@@ -161,6 +175,7 @@ def _workloads(seed: int) -> Iterator[_Workload]:
     sliced = [_sliced(rng, job) for job in _jobs(rng, 25, costs=True)]
     yield _Workload(with_mig, sliced, [NodeFault(400.0, 0, 300.0)])
     yield _restless(rng)
+    yield _with_roles(rng)
 
 
 def _restless(rng: np.random.Generator) -> _Workload:
@@ -186,6 +201,47 @@ def _restless(rng: np.random.Generator) -> _Workload:
     return _Workload(ClusterSpec(tuple(nodes)), jobs, events=events, unreliable=True)
 
 
+def _with_roles(rng: np.random.Generator) -> _Workload:
+    """Jobs of several roles beside plain ones; tasks without GPUs also run on a node that has none."""
+    host: dict[str, Any] = {"cpus": 16.0, "memory_bytes": 64.0 * GIB, "gpu_memory_bytes": 16.0 * GIB}
+    nodes = [
+        NodeSpec(name="n0", gpu_type="V100", gpus=4, labels=(("zone", "a"),), **host),
+        NodeSpec(name="n1", gpu_type="V100", gpus=4, labels=(("zone", "b"),), **host),
+        NodeSpec(name="n2", gpu_type="A100", gpus=2, labels=(("zone", "b"),), **host),
+        NodeSpec(name="n3", gpu_type="", gpus=0, labels=(("zone", "b"),), **host),
+    ]
+    events: list[Event] = [
+        DevicesClaimed(50.0, "n0", cpus=10.0, memory_bytes=50.0 * GIB),
+        NodeChanged(100.0, replace(nodes[3], schedulable=False)),
+        NodeChanged(250.0, nodes[3]),
+        DevicesClaimed(400.0, "n0"),
+    ]
+    faults = [NodeFault(150.0, 1, 200.0), NodeFault(300.0, 3, 100.0)]
+    jobs = [_gang(rng, job) for job in _jobs(rng, 24, rich=True, costs=True)]
+    return _Workload(ClusterSpec(tuple(nodes)), jobs, faults, events, unreliable=True)
+
+
+def _gang(rng: np.random.Generator, job: JobSpec) -> JobSpec:
+    """The job, three in four of them with roles, whose tasks have one GPU, several or none; some are elastic."""
+    cpus, memory = float(rng.integers(0, 4)), float(rng.integers(0, 8)) * GIB
+    servers = Role("ps", int(rng.integers(1, 4)), cpus=1.0 + cpus, memory_bytes=memory)
+    workers = Role("worker", min(job.gpus, 4), gpus=1, cpus=cpus, memory_bytes=memory)
+    roles: tuple[Role, ...] = (
+        (workers, servers),
+        (replace(workers, min_count=1, max_count=6), replace(servers, min_count=1, max_count=4)),
+        (Role("chief", gpus=1, cpus=cpus), Role("worker", int(rng.integers(1, 3)), gpus=2, cpus=cpus), servers),
+        (servers,),
+    )[rng.choice(4, p=[0.4, 0.3, 0.2, 0.1])]
+    if rng.random() < 0.25:
+        return job
+    low, high = (sum(role.count_range[end] * role.gpus for role in roles) for end in (0, 1))
+    return replace(
+        job, roles=roles, gpus=sum(role.count * role.gpus for role in roles), min_gpus=low, max_gpus=high,
+        cpus=0.0, memory_bytes=0.0, gpu_frac=job.gpu_frac if (low, high) == (1, 1) else 1.0,
+        gpu_types=job.gpu_types if high else (), within="zone" if rng.random() < 0.2 else "",
+    )  # fmt: skip
+
+
 def _elastic(rng: np.random.Generator, job: JobSpec) -> JobSpec:
     """The job, one in four of them with a range of GPUs."""
     return replace(job, min_gpus=1, max_gpus=job.gpus + 2) if rng.random() < 0.25 else job
@@ -206,14 +262,15 @@ def _labelled(rng: np.random.Generator, job: JobSpec) -> JobSpec:
 
 
 def _sliced(rng: np.random.Generator, job: JobSpec) -> JobSpec:
-    """The job with memory, utilization and speeds on slices, on some of which it makes no progress."""
+    """The job with memory, utilization and speeds on slices; on the smallest, some fit but make no progress."""
     least = float(rng.uniform(0.0, 0.6))
     speeds = {f"A100/{size}g": max(0.0, round(1 - (1 - least) * (7 - size) / 6, 3)) for size in (1, 2, 3, 4)}
+    memory = float(rng.integers(1, 24)) * GIB
     if rng.random() < 0.2:
-        speeds["A100/1g"] = 0.0
+        speeds["A100/1g"], memory = 0.0, 4.0 * GIB
     alone_only = rng.random() < 0.2
     return replace(
-        job, gpus=min(job.gpus, 4), gpu_memory_bytes=float(rng.integers(1, 24)) * GIB, speeds=tuple(speeds.items()),
+        job, gpus=min(job.gpus, 4), gpu_memory_bytes=memory, speeds=tuple(speeds.items()),
         gpu_util_frac=float(rng.uniform(0.1, 1.0)),
         sharing=frozenset((Sharing.EXCLUSIVE,)) if alone_only else job.sharing,
     )  # fmt: skip

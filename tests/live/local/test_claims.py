@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from builders import node
 from gpuwise.core.events import DevicesClaimed
 from gpuwise.core.units import GIB, MIB
-from gpuwise.devices.machine import Reading
+from gpuwise.devices.machine import Reading, Where
 from gpuwise.live.local.claims import ForeignUse, Owner, device_use
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
+EMPTY = {(0, device): Reading(memory_used_bytes=0.0) for device in range(2)}
 OWNERS = {1: Owner.RUNNING, 2: Owner.PARKED}
 
 
@@ -44,9 +47,19 @@ def test_it_is_told_when_it_changes() -> None:
     assert claims.changes(1.0, notebook, owner) == [told]
     a_little_more = {(0, 1): Reading(processes={7: 1.0 * GIB - 10 * MIB})}
     assert claims.changes(2.0, a_little_more, owner) == []
-    assert claims.changes(3.0, {}, owner) == [DevicesClaimed(3.0, "box")]
+    assert claims.changes(3.0, EMPTY, owner) == [DevicesClaimed(3.0, "box")]
     claims.forget()
     assert claims.changes(4.0, notebook, owner) == [DevicesClaimed(4.0, "box", told.devices)]
+
+
+@pytest.mark.parametrize("readings", [{}, {(0, 1): Reading()}])
+def test_a_claim_stays_while_its_device_cannot_be_read(readings: dict[Where, Reading]) -> None:
+    claims = ForeignUse([BOX])
+    claims.changes(1.0, {(0, 1): Reading(processes={7: 1.0 * GIB})}, owner)
+    assert claims.changes(2.0, readings, owner) == []
+    assert claims.taken == {(0, 1)}
+    assert claims.changes(3.0, EMPTY, owner) == [DevicesClaimed(3.0, "box")]
+    assert claims.taken == set()
 
 
 def test_what_a_parked_job_keeps_is_told_as_its_own() -> None:

@@ -264,7 +264,8 @@ class Used(Measured):
         self.used: dict[Where, dict[int, float]] = {}
 
     def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
-        return {where: Reading(processes=processes) for where, processes in self.used.items()}
+        empty = {(0, device): Reading(memory_used_bytes=0.0) for device in range(len(self.devices[0]))}
+        return empty | {where: Reading(processes=processes) for where, processes in self.used.items()}
 
 
 @pytest.fixture
@@ -301,6 +302,7 @@ def test_a_start_on_a_gpu_that_a_stranger_has_taken_is_refused(used: tuple[Bench
     assert refused.cause == "others than jobs of gpuwise compute on its GPUs"
     assert bench.engine.state.jobs.failures.item(row) == 0
     assert not bench.attempt("1").exists()
+    assert not bench.executor._outbox._told  # nothing more is reported of it, so nothing is kept
 
 
 def test_a_process_that_is_just_ending_is_no_stranger(used: tuple[Bench, Used]) -> None:

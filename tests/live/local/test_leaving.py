@@ -162,6 +162,8 @@ def test_a_job_suspended_before_it_was_started_never_runs(bench: Bench) -> None:
     assert bench.expect(JobSuspended, second).steps_done == 0.0
     bench.expect(JobSuspended, first)
     assert not bench.attempt("2").exists()
+    bench.cancel(second)
+    bench.until(lambda: "2" not in bench.executor._outbox._told)
 
 
 def test_a_launch_waits_until_the_job_before_has_left(bench: Bench) -> None:

@@ -103,6 +103,15 @@ def status_command(server: ServerOption = None, state: StateOption = None, outpu
         listing([status], output, dict, ())
 
 
+def _switching(status: dict[str, Any]) -> str:
+    """What jobs that take turns have cost; empty if there were none."""
+    from gpuwise.core.units import format_duration
+
+    if not (switches := status.get("switches")):  # a server of the version before does not say
+        return ""
+    return f"{switches} switches have cost {format_duration(status['switching_s'])}"
+
+
 def _facts(status: dict[str, Any]) -> dict[str, str]:
     from gpuwise.cli.live.times import both
 
@@ -114,6 +123,7 @@ def _facts(status: dict[str, Any]) -> dict[str, str]:
         "jobs": counts or "none that run or wait",
         "store": status["store"],
         "up since": both(status["started_at"]),
+        "time slices": _switching(status),
         "trouble": status["trouble"] or "none",
         "notes": "; ".join(status["notes"]),
     }

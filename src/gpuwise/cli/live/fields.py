@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gpuwise.cli.live.readers import (
+    ReadError,
     read_array,
     read_bytes,
     read_command,
@@ -27,7 +29,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.kinds import Choice, Kind, Members, Number, Text, Whole
 from gpuwise.core.many import Indexes, Labels, Variables, Words
 from gpuwise.core.needs import JobNeeds
-from gpuwise.core.property import short
+from gpuwise.core.property import PropertyError, short
 from gpuwise.core.request import JobRequest
 from gpuwise.core.schema import Entry, Records, entries
 
@@ -53,12 +55,14 @@ class Field:
         """The value as the server takes it; ``label`` is what it is called in messages."""
         try:
             return self.parse(value)
+        except (PropertyError, ReadError) as error:
+            raise ReadError(f"{label}: {error}") from None
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, OSError, GpuwiseError):
-            raise GpuwiseError(f"{label} is {short(value)}; it must be {self.expected}") from None
+            raise ReadError(f"{label} is {short(value)}; it must be {self.expected}") from None
 
 
 def _roles(kind: Records, value: Any) -> Any:
-    """Roles from ``ps:2,cpus=4``, from a list of such, or from tables."""
+    """Roles from ``ps:2,cpus=4`` or ``worker:1-3,gpus=1``, from a list of such, or from tables."""
     given = [value] if isinstance(value, (str, dict)) else value
     if not isinstance(given, list) or not given:
         raise ValueError
@@ -66,10 +70,24 @@ def _roles(kind: Records, value: Any) -> Any:
 
 
 def _role(kind: Records, value: Any) -> Any:
-    if isinstance(value, str):
-        return kind.from_text(value, lambda entry, text: reader_of(entry)(text))
+    given = _role_parts(value) if isinstance(value, str) else value
     known = entries(kind.declaration)
-    return kind.declaration(**{name: reader_of(known[name])(each) for name, each in value.items()})
+    for name in given:
+        if name not in known:
+            raise ReadError(f"{name!r} is not one of {', '.join(known)}")
+    return kind.declaration(**{name: _field(known[name]).read(name, each) for name, each in given.items()})
+
+
+def _role_parts(text: str) -> dict[str, str]:
+    """What a role's text says, by property; a range of counts starts on the first number."""
+    head, *rest = text.split(",")
+    name, colon, count = (part.strip() for part in head.partition(":"))
+    parts = {"name": name}
+    if match := re.fullmatch(r"(\d+)\s*-\s*(\d+)", count):
+        parts |= {"count": match[1], "min_count": match[1], "max_count": match[2]}
+    elif colon:
+        parts["count"] = count
+    return parts | {key.strip(): each.strip() for key, _, each in (part.partition("=") for part in rest)}
 
 
 def _modes(kind: Members, value: Any) -> list[str]:

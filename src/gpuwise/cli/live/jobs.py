@@ -124,7 +124,7 @@ def progress_frac(job: Job) -> float | None:
 
 def as_shown(job: Job) -> dict[str, Any]:
     """A job as a row for people."""
-    gpus = job["gpus"] * job["gpu_frac"]
+    gpus = (job.get("held_gpus") or job["gpus"]) * job["gpu_frac"]
     return {
         "id": job["id"],
         "name": called(job),

@@ -12,8 +12,13 @@ from datetime import datetime
 from time import time
 from typing import Any
 
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.request import MAX_ARRAY
 from gpuwise.core.units import parse_bytes, parse_duration_s
+
+
+class ReadError(GpuwiseError):
+    """What is wrong with a part of a value, where that says more than what the whole must be."""
 
 
 def read_text(value: Any) -> str:
@@ -120,15 +125,43 @@ def read_ids(value: Any) -> list[str]:
 
 def read_labels(value: Any) -> dict[str, list[str]]:
     """Labels from ``zone=a,b``, from a list of such, or from a table."""
+    labels: dict[str, list[str]] = {}
+    for key, some in _label_pairs(value):
+        if key in labels:
+            raise ReadError(f"{key} is given twice; give all its values at once, as in {key}=a,b, and each key once")
+        labels[key] = read_words(some)
+        if not all(_may_be_label(text) for text in (key, *labels[key])):
+            raise ValueError
+    return labels
+
+
+def _label_pairs(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        return {key: read_words(some) for key, some in value.items()}
+        return list(value.items())
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list):
         raise ValueError
     pairs = [read_text(each).partition("=") for each in given]
-    if not all(equals for _, equals, _ in pairs) or len({key for key, _, _ in pairs}) < len(pairs):
-        raise ValueError
-    return {key.strip(): read_words(some) for key, _, some in pairs}
+    if bare := next((key for key, equals, some in pairs if not equals or not some.strip()), None):
+        raise ReadError(f"{bare} has no value; give it as in zone=a,b")
+    return [(key.strip(), some) for key, _, some in pairs]
+
+
+def _may_be_label(text: str) -> bool:
+    return 0 < len(text) <= 128 and text.isprintable() and not set(text) & set("=,|")
+
+
+def read_node_labels(given: list[str]) -> tuple[tuple[str, str], ...]:
+    """Labels of a node from texts such as ``zone=a``."""
+    labels: dict[str, str] = {}
+    for text in given:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (equals and _may_be_label(key) and _may_be_label(value)):
+            raise GpuwiseError(f"--label is {text!r}; it must be a key and a value such as zone=a")
+        if key in labels:
+            raise GpuwiseError(f"--label {key} is given twice; a key can have one value only")
+        labels[key] = value
+    return tuple(labels.items())
 
 
 def read_deadline(value: Any) -> float:

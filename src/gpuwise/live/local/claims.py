@@ -45,18 +45,24 @@ class ForeignUse:
     def __init__(self, nodes: Sequence[NodeSpec]) -> None:
         self._nodes = nodes
         self._told: dict[str, DevicesClaimed] = {node.name: DevicesClaimed(0.0, node.name) for node in nodes}
+        self._readings: dict[Where, Reading] = {}
+        """What was last read of each device."""
         self.taken: set[Where] = set()
         """Devices on which strangers compute."""
 
     def changes(self, now_s: float, readings: Mapping[Where, Reading], owner_of: OwnerOf) -> list[DevicesClaimed]:
-        """An event for each node of which others use something else than was last told; a device not read counts 0."""
+        """An event for each node of which others use something else than was last reported.
+
+        A device that could not be read is taken to be as it was last.
+        """
         events = []
         self.taken.clear()
+        self._readings |= {where: reading for where, reading in readings.items() if _is_read(reading)}
         for number, node in enumerate(self._nodes):
             found: list[tuple[str, float, bool]] = []
             parked: list[tuple[str, str, float]] = []
             for device in range(node.gpus):
-                reading = readings.get((number, device), NOT_READ)
+                reading = self._readings.get((number, device), NOT_READ)
                 if (use := device_use(reading, owner_of)) is not None:
                     found.append((node.device_id(device), *use))
                     parked += [(job, node.device_id(device), kept) for job, kept in parked_use(reading, owner_of)]
@@ -71,6 +77,10 @@ class ForeignUse:
     def forget(self) -> None:
         """Tells all of it again, also that there is nothing: somebody new listens."""
         self._told.clear()
+
+
+def _is_read(reading: Reading) -> bool:
+    return bool(reading.processes) or math.isfinite(reading.memory_used_bytes)
 
 
 def device_use(reading: Reading, owner_of: OwnerOf) -> Use | None:

@@ -199,7 +199,7 @@ class Fleet:
     def _begin(self, uid: str, want: Wanted) -> None:
         """Nothing runs of this job; what should?"""
         if want.intent is Intent.STOP:
-            self._wishes.forget(uid, want.attempt)
+            self._forget(uid, want)
         elif want.intent is Intent.SUSPEND:
             self._outbox.never_ran(uid, want.attempt, Phase.SUSPENDED)
         elif want.placement is None:
@@ -248,12 +248,17 @@ class Fleet:
     def _fail(self, uid: str, want: Wanted, text: str, cause: Cause = Cause.ERROR) -> None:
         """An attempt could not be started, or nothing is left of it."""
         self._outbox.never_ran(uid, want.attempt, Phase.FAILED, Details(cause=cause, text=text))
-        self._wishes.forget(uid, want.attempt)
+        self._forget(uid, want)
 
     def _refuse(self, uid: str, want: Wanted, cause: Cause, text: str) -> None:
         """An attempt cannot be started here now, through no fault of its job."""
         self._outbox.never_ran(uid, want.attempt, Phase.REFUSED, Details(cause=cause, text=text))
+        self._forget(uid, want)
+
+    def _forget(self, uid: str, want: Wanted) -> None:
+        """Nothing is wanted of an attempt that does not run, so nothing more is reported of it."""
         self._wishes.forget(uid, want.attempt)
+        self._outbox.forget(uid, want.attempt)
 
     def _advance(self, run: Run, want: Wanted, goal: Goal) -> None:
         """Takes a run one step towards its goal."""

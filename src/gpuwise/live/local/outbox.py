@@ -31,7 +31,8 @@ class Outbox:
         self._seen: list[AttemptObserved] = []
         self._progress: dict[str, AttemptObserved] = {}
         self._progress_told_s = 0.0
-        self._told: set[tuple[str, int, Phase]] = set()
+        self._told: dict[str, set[tuple[int, Phase]]] = {}
+        """Of each job, the attempts and phases that were reported."""
         self._over: set[str] = set()
         """Jobs that are told to be over, while whoever is told has not answered yet."""
 
@@ -122,7 +123,7 @@ class Outbox:
             details = Details(cause=Cause.DEVICE_LOST, text=why)
             now_s, kept = self._clock.now_s(), self.kept(run.uid)
             self._put(AttemptObserved(now_s, run.uid, run.number, Phase.FAILED, kept[0], kept[1], details))
-            self._told.discard((run.uid, run.number, Phase.FAILED))  # its end is told once more, for the records
+            self._told[run.uid].discard((run.number, Phase.FAILED))  # its end is told once more, for the records
 
     def _put(self, seen: AttemptObserved) -> None:
         self._over.add(seen.job)
@@ -130,15 +131,17 @@ class Outbox:
         self._seen.append(seen)
 
     def _is_news(self, uid: str, attempt: int, phase: Phase) -> bool:
-        key = (uid, attempt, phase)
-        if key in self._told:
+        told = self._told.setdefault(uid, set())
+        if (attempt, phase) in told:
             return False
-        self._told.add(key)
+        told.add((attempt, phase))
         return True
 
     def forget(self, uid: str, attempt: int) -> None:
-        """An attempt is over and all of it told."""
-        self._told -= {(uid, attempt, phase) for phase in Phase}
+        """An attempt is over and all of it reported, as are those before it."""
+        newer = {each for each in self._told.pop(uid, ()) if each[0] > attempt}
+        if newer:
+            self._told[uid] = newer
 
     # -- what is known of a job -----------------------------------------------------------------------------------
 
