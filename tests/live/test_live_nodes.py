@@ -22,6 +22,7 @@ from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
+from gpuwise.live import controller as controller_module
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
 from gpuwise.live.desk import NotPossibleError
@@ -285,3 +286,25 @@ def test_a_machine_has_the_labels_that_it_is_given(tmp_path: Path) -> None:
     with closing(House(settings)) as house:
         (spec,) = house.controller.engine.state.nodes.specs
         assert spec.labels == (("rack", "7"), ("zone", "a"))
+
+
+def test_nodes_that_left_are_forgotten_when_the_journal_is_compacted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "COMPACT_LINES", 40)
+    world = World()
+    controller = service(store, world, SIDE)
+    for number in range(60):
+        world.queued.append(NodeAdded(world.now_s, node(f"vm{number}", 1)))
+        if number:
+            world.queued.append(NodeRemoved(world.now_s, f"vm{number - 1}"))
+        controller.turn()
+        if number == 58:
+            uids = submit(controller, request(gpu_types=("T4",)), request(gpu_types=("V100",)))
+    again = service(store, World(), SIDE, node("vm59", 1))
+    for state in (controller.engine.state, again.engine.state):
+        assert len(state.nodes) < 40
+        assert {spec.name for _, spec in state.nodes.present()} == {"side", "vm59"}
+    turn(controller)
+    assert shown(controller, *uids) == ["running", "running"]  # requeued when vm58 left
+    assert controller.engine.state.nodes.where(controller.engine.state.placed[1])[0].node == "vm59"

@@ -273,6 +273,8 @@ class Draft:
 
     def provision(self, node: NodeSpec) -> None:
         """Asks for a new node; it counts from the moment it has joined."""
+        if self._state.nodes.row(node.name) is not None:
+            raise DraftError(f"node {node.name!r} is in the cluster already")
         self._steps.append(Provisioned(node))
 
     def release(self, node: int) -> None:

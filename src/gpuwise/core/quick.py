@@ -15,6 +15,6 @@ def quick(kind: type[T]) -> type[T]:
     lines = [f"    set_{name}(self, {name})" for name in names]
     exec("\n".join([f"def __init__(self, {', '.join(names)}):", *lines]), setters)
     init = setters["__init__"]
-    init.__qualname__, init.__defaults__ = f"{kind.__qualname__}.__init__", kind.__init__.__defaults__  # type: ignore[misc]
+    init.__qualname__, init.__defaults__ = f"{kind.__qualname__}.__init__", kind.__init__.__defaults__
     setattr(kind, "__init__", init)  # noqa: B010
     return kind

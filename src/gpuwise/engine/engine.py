@@ -214,6 +214,10 @@ class Engine:
         wanted, self._wanted = self._wanted, []
         return wanted
 
+    def take_over(self, before: Engine) -> None:
+        """Wakes up when an engine whose state this one has would have."""
+        self.wake_at, self._policy_wake_at = before.wake_at, before._policy_wake_at
+
     def desired(self) -> list[Desired]:
         """Everything that is wanted of the world: what an executor is told when it, or the engine, is new."""
         state = self.state
@@ -266,7 +270,7 @@ class Engine:
         commands = decision.commands
         if len(commands) > 1:
             self._check_once(commands)
-        notes = decision.notes and self._noted(decision.notes)
+        notes = self._noted(decision.notes) if decision.notes else ()
         if commands:
             self._carry_out(commands)
         for note in notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwise.core.capacity import Claim
@@ -37,6 +38,25 @@ def snapshot(state: ClusterState) -> dict[str, Any]:
         "placed": [[jobs.ids[job], plain(placement)] for job, placement in state.placed.items()],
         "leaving": [[jobs.ids[job], plain(placement)] for job, placement in state.leaving.items()],
     }
+
+
+def renumbered(document: dict[str, Any], order: Sequence[int]) -> dict[str, Any]:
+    """A snapshot with the nodes of these rows only, in this order: all that are not removed must be among them."""
+    rows = {row: number for number, row in enumerate(order)}
+    made = document | {"nodes": [document["nodes"][row] for row in order]}
+    made["removed"] = [rows[row] for row in document["removed"] if row in rows]
+    made["down"] = [rows[row] for row in document["down"] if row in rows]
+    for name in ("lost", "claims", "layouts"):
+        made[name] = [[rows[row], *more] for row, *more in document[name] if row in rows]
+    for name in ("placed", "leaving"):
+        made[name] = [[uid, _moved(placement, rows)] for uid, placement in document[name]]
+    return made
+
+
+def _moved(placement: dict[str, Any], rows: Mapping[int, int]) -> dict[str, Any]:
+    tasks = [[role, rows[node], number] for role, node, number in placement.get("tasks", ()) if node in rows]
+    grants = [[rows[node], *more] for node, *more in placement["grants"] if node in rows]
+    return placement | {"grants": grants} | ({"tasks": tasks} if tasks else {})
 
 
 def _job(state: ClusterState, job: int) -> dict[str, Any]:

@@ -164,6 +164,8 @@ def _repartition(state: ClusterState, command: Repartition) -> None:
 
 def _provision(state: ClusterState, command: Provision) -> None:
     """The node counts from the moment it has joined."""
+    if state.nodes.row(command.node.name) is not None:
+        raise LifeCycleError(f"node {command.node.name!r} is in the cluster already")
     state.requested[command.node.name] = command.node
 
 

@@ -15,7 +15,7 @@ from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import replay_onto
-from gpuwise.engine.snapshot import cluster_of, restore, snapshot
+from gpuwise.engine.snapshot import cluster_of, renumbered, restore, snapshot
 from gpuwise.live.clock import Clock
 from gpuwise.live.lines import journal_line
 
@@ -74,8 +74,11 @@ def recover(
 
 
 def to_json(engine: Engine) -> str:
-    """An engine's state, with the policy whose line it is."""
-    return json.dumps(snapshot(engine.state) | {"policy": engine.policy.name}, separators=(",", ":"))
+    """An engine's state, with the policy whose line it is; nodes that were removed are left out."""
+    document, nodes = snapshot(engine.state), engine.state.nodes
+    if nodes.removed:
+        document = renumbered(document, [row for row, _ in nodes.present()])
+    return json.dumps(document | {"policy": engine.policy.name}, separators=(",", ":"))
 
 
 def from_json(body: str, make_engine: MakeEngine) -> Engine:
@@ -87,9 +90,9 @@ def from_json(body: str, make_engine: MakeEngine) -> Engine:
 
 
 def compacted(engine: Engine, body: str, make_engine: MakeEngine) -> Engine:
-    """The same engine without the jobs that have ended."""
+    """The same engine without the jobs that have ended and the nodes that were removed."""
     fresh = from_json(body, make_engine)
-    fresh.wake_at = engine.wake_at
+    fresh.take_over(engine)
     return fresh
 
 
@@ -127,18 +130,8 @@ def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> lis
 
 def _renumbered(engine: Engine, cluster: ClusterSpec, make_engine: MakeEngine) -> Engine:
     """The same engine with its nodes in the order of the cluster, and without those that were removed."""
-    document = snapshot(engine.state)
-    rows = {engine.state.nodes.row_of[node.name]: number for number, node in enumerate(cluster.nodes)}
-    document["nodes"] = [document["nodes"][row] for row in rows]
-    document["removed"] = []
-    document["down"] = [rows[row] for row in document["down"]]
-    for name in ("lost", "claims", "layouts"):
-        document[name] = [[rows[entry[0]], *entry[1:]] for entry in document[name]]
-    for name in ("placed", "leaving"):
-        for _, placement in document[name]:
-            placement["grants"] = [(rows[node], *more) for node, *more in placement["grants"] if node in rows]
-            tasks = placement.get("tasks", ())
-            placement["tasks"] = [(role, rows[node], number) for role, node, number in tasks if node in rows]
+    rows = [engine.state.nodes.row_of[node.name] for node in cluster.nodes]
+    document = renumbered(snapshot(engine.state), rows)
     ordered = make_engine(cluster_of(document))
     restore(ordered.state, document)
     return ordered

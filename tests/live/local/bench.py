@@ -31,7 +31,7 @@ from gpuwise.live.local.plan import Actual
 from gpuwise.live.recovery import compacted, to_json
 from gpuwise.policies.placing.placement import first_fit
 
-SECRET = b"of the bench"
+SECRET = f"of the bench {os.getpid()}".encode()  # of no other run of these tests on this machine
 SOON_S = 20.0
 """Much longer than anything should take; a test that waits so long fails."""
 Kind = TypeVar("Kind")

@@ -15,7 +15,7 @@ from bench import TRAINER, AttemptEnded, Bench, Stand, is_alive
 from builders import HALVES, on
 from gpuwise.core.assignments import DeviceCut, NodeRequest
 from gpuwise.core.capacity import Claim
-from gpuwise.core.commands import MigSlice, Resume, Start, Suspend
+from gpuwise.core.commands import MigSlice, Provision, Resume, Start, Suspend
 from gpuwise.core.events import (
     DeviceLost,
     DeviceRestored,
@@ -213,6 +213,14 @@ def test_a_machine_does_not_grow(bench: Bench, caplog: pytest.LogCaptureFixture)
     assert not bench.events
     assert len(caplog.records) == 2
     assert "this machine has the devices it has" in caplog.text
+
+
+def test_a_node_that_a_policy_asks_for_cannot_be_had_here(bench: Bench) -> None:
+    bench.order(Provision(NodeSpec(name="more", gpu_type="V100", gpus=1)))
+    assert bench.engine.state.requested
+    bench.until(lambda: not bench.engine.state.requested)
+    with pytest.raises(InvalidDecisionError, match="in the cluster already"):
+        bench.order(Provision(bench.cluster.nodes[0]))
 
 
 class Measured(Stand):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuwise.core.assignments import Desired, NodeRequest
-from gpuwise.core.events import WokeUp
+from gpuwise.core.events import NodeRemoved, WokeUp
 from gpuwise.core.observations import Observations
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.live.clock import Clock
@@ -69,9 +69,6 @@ class LocalExecutor:
         """Takes note of what is wanted and begins to make it so; ``complete`` is all there is, as after a restart."""
         if not complete:  # else what was reported last may never have been written down
             self._begin()
-        for each in desired:
-            if isinstance(each, NodeRequest):
-                log.error("node %s: this machine has the devices it has", each.node.name)
         jobs, devices = self._wishes.take(desired, complete)
         if complete:
             self._outbox.begin_again()
@@ -81,6 +78,15 @@ class LocalExecutor:
             self._devices.cut(devices)
             self._fleet.touch(*jobs)
             self._fleet.settle()
+        for each in desired:
+            if isinstance(each, NodeRequest):
+                self._decline(each)
+
+    def _decline(self, request: NodeRequest) -> None:
+        """Reports that a node cannot be had; that this one cannot be given back is only logged."""
+        log.error("node %s: this machine has the devices it has", request.node.name)
+        if request.wanted:
+            self._outbox.events.append(NodeRemoved(self._clock.now_s(), request.node.name))
 
     def observe(self, until_s: float | None) -> Observations:
         """What is seen next, or nothing when `wake` was called; at ``until_s`` at the latest, with `WokeUp`."""
