@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from gpuwise.core.capacity import Claim
+from gpuwise.core.commands import Placement
 from gpuwise.core.jobs import ENDED, PLACED, WAITING, Status
-from gpuwise.core.spec import Sharing
+from gpuwise.core.spec import Role, Sharing
 from gpuwise.core.state import ClusterState
 
 WHOLE = 1000
@@ -106,7 +107,11 @@ def _check_hosts(state: ClusterState) -> None:
     assert sorted(state.holders.array().tolist()) == sorted(state.placed), "the array of holders is not who holds"
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
-        for grant in placement.grants:
+        needs_of = {role.name: role for role in shape.roles}
+        for task in placement.tasks:
+            cpus[task.node] -= task.number * needs_of[task.role].cpus
+            memory[task.node] -= task.number * needs_of[task.role].memory_bytes
+        for grant in () if shape.roles else placement.grants:
             part = grant.devices.bit_count() / shape.gpus if shape.gpus else 1.0
             cpus[grant.node] -= shape.cpus * part
             memory[grant.node] -= shape.memory_bytes * part
@@ -157,11 +162,28 @@ def check_jobs(state: ClusterState) -> None:
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
         assert shape.min_gpus <= placement.gpus <= shape.max_gpus, f"job {job} holds part of its gang"
+        _check_gang(job, placement, shape.roles)
         for labels in (dict(state.nodes.specs[node].labels) for node in placement.nodes):
             assert all(labels.get(key) in values for key, values in shape.require), f"job {job} is on a wrong node"
         if shape.within:
             zones = {dict(state.nodes.specs[node].labels).get(shape.within, node) for node in placement.nodes}
             assert len(zones) <= 1, f"job {job} is not within one {shape.within}"
+
+
+def _check_gang(job: int, placement: Placement, roles: tuple[Role, ...]) -> None:
+    """Every role has a number of tasks in its range, and each node the GPUs that its tasks need; no roles, no tasks."""
+    tasks = dict.fromkeys((role.name for role in roles), 0)
+    needed = dict.fromkeys(placement.nodes, 0)
+    gpus = {role.name: role.gpus for role in roles}
+    for task in placement.tasks:
+        tasks[task.role] += task.number
+        needed[task.node] += task.number * gpus[task.role]
+    for role in roles:
+        low, high = role.count_range
+        assert low <= tasks[role.name] <= high, f"job {job} has {tasks[role.name]} tasks of role {role.name}"
+    for node in placement.nodes if roles else ():
+        given = sum(grant.devices.bit_count() for grant in placement.grants if grant.node == node)
+        assert given == needed[node], f"the tasks of job {job} need {needed[node]} GPUs of node {node}, not {given}"
 
 
 def check_neighbours(state: ClusterState) -> None:
@@ -189,6 +211,7 @@ def check_equal(left: ClusterState, right: ClusterState) -> None:
     assert set(left.waiting) == set(right.waiting)
     assert (left.backing_off, left.avoiding, left.parked) == (right.backing_off, right.avoiding, right.parked)
     assert (left.nodes.specs, left.nodes.removed) == (right.nodes.specs, right.nodes.removed)
+    assert (left.released, left.requested) == (right.released, right.requested)
     _same_capacity(left, right)
     for job, placement in left.placed.items():
         assert left.residents.neighbours(job, placement) == right.residents.neighbours(job, placement)

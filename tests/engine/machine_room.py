@@ -36,6 +36,8 @@ class MachineRoom(RuleBasedStateMachine):
     policy: Any
     now_s: float
     joining: list[NodeSpec]
+    unknown_nodes: int
+    """How often nodes were heard of that nobody knows."""
     may_lose: set[int]
 
     def _pass(self, pause_s: float) -> None:
@@ -50,15 +52,20 @@ class MachineRoom(RuleBasedStateMachine):
     def _present(self) -> list[NodeSpec]:
         return [spec for _, spec in self.state.nodes.present()]
 
+    def _drained(self) -> list[NodeSpec]:
+        return [spec for spec in self._present() if not spec.schedulable]
+
     def _on(self, row: int, devices: set[int] | None = None) -> list[int]:
         """Who is on a node, or on some of its devices, or still saving there."""
         held: dict[int, Placement] = {**self.state.placed, **self.state.leaving}
-        wanted = {(row, device) for device in (range(64) if devices is None else devices)}
+        if devices is None:
+            return [job for job, placement in held.items() if row in placement.nodes]
+        wanted = {(row, device) for device in devices}
         return [job for job, placement in held.items() if wanted & set(placement.devices())]
 
     # -- lost and back -------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self._present())
+    @precondition(lambda self: self._present() and len(self.state.capacity.down) < 2)
     @rule(number=numbers, newer=st.sampled_from([None, 0.0, 0.5]), pause_s=pauses, again=st.booleans())
     def lose_node(self, number: int, newer: float | None, pause_s: float, again: bool) -> None:
         """Its jobs are back in the queue; without word of what they kept, with what they last saved."""
@@ -77,12 +84,14 @@ class MachineRoom(RuleBasedStateMachine):
     @precondition(lambda self: self.state.capacity.down)
     @rule(number=numbers, pause_s=pauses)
     def restore_node(self, number: int, pause_s: float) -> None:
+        """It is in service again, unless it was released and has only not left yet."""
         self._pass(pause_s)
         row = Dice([number]).one_of(sorted(self.state.capacity.down))
-        self._tell(NodeRestored(self.now_s, self.state.nodes.names[row]))
-        assert row not in self.state.capacity.down
+        name = self.state.nodes.names[row]
+        self._tell(NodeRestored(self.now_s, name))
+        assert (row in self.state.capacity.down) == (name in self.state.released)
 
-    @precondition(lambda self: self._present())
+    @precondition(lambda self: self._present() and len(self.state.capacity.lost) < 2)
     @rule(number=numbers, device=st.integers(0, 3), pause_s=pauses)
     def lose_device(self, number: int, device: int, pause_s: float) -> None:
         """Those on it wait again; those beside it on the node run on."""
@@ -115,7 +124,7 @@ class MachineRoom(RuleBasedStateMachine):
         self._pass(pause_s)
         self._tell(NodeAdded(self.now_s, self.joining.pop(0)))
 
-    @precondition(lambda self: len(self.state.nodes) < 5)
+    @precondition(lambda self: len(self.state.nodes) < 6)
     @rule(gpus=st.integers(0, 6), pause_s=pauses, memory=st.sampled_from([16, 24]))
     def add_node(self, gpus: int, pause_s: float, memory: int) -> None:
         self._pass(pause_s)
@@ -123,7 +132,7 @@ class MachineRoom(RuleBasedStateMachine):
         spec = NodeSpec(name=name, gpu_type="L4", gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=4, uid=name)
         self._tell(NodeAdded(self.now_s, spec), NodeAdded(self.now_s, spec))
 
-    @precondition(lambda self: len(self._present()) > 1)
+    @precondition(lambda self: len(self._present()) > 2)
     @rule(number=numbers, pause_s=pauses)
     def remove_node(self, number: int, pause_s: float) -> None:
         self._pass(pause_s)
@@ -132,6 +141,15 @@ class MachineRoom(RuleBasedStateMachine):
         self.may_lose.update(hit)
         self._tell(NodeRemoved(self.now_s, name), NodeRemoved(self.now_s, name))
         assert all(self.state.status(job) is Status.PENDING for job in hit)
+
+    @precondition(lambda self: self.state.released)
+    @rule(pause_s=pauses)
+    def released_node_leaves(self, pause_s: float) -> None:
+        self._pass(pause_s)
+        name = min(self.state.released)
+        assert not self._on(self.state.nodes.row_of[name])
+        self._tell(NodeRemoved(self.now_s, name))
+        assert name not in self.state.released
 
     @precondition(lambda self: self.state.nodes.removed)
     @rule(number=numbers, pause_s=pauses)
@@ -165,19 +183,27 @@ class MachineRoom(RuleBasedStateMachine):
         new = replace(spec, gpus=count, device_ids=ids)
         gone = set(range(spec.gpus)) - spec.kept_devices(new).keys()
         hit = self._on(row, gone)
-        staying = {job: placement.gpus for job, placement in self.state.placed.items() if job not in hit}
+        staying = {job: (at.gpus, at.tasks) for job, at in self.state.placed.items() if job not in hit}
         self.may_lose.update(hit)
         self.policy.dice = Dice([])
         self._tell(NodeChanged(self.now_s, new))
         assert all(self.state.status(job) is Status.PENDING for job in hit)
-        assert {job: self.state.placed[job].gpus for job in staying} == staying
+        assert {job: (self.state.placed[job].gpus, self.state.placed[job].tasks) for job in staying} == staying
 
-    @precondition(lambda self: self._present())
-    @rule(number=numbers, schedulable=st.booleans(), pause_s=pauses)
-    def drain(self, number: int, schedulable: bool, pause_s: float) -> None:
+    @precondition(lambda self: self._present() and len(self._drained()) < 2)
+    @rule(number=numbers, pause_s=pauses)
+    def drain(self, number: int, pause_s: float) -> None:
         """Who is there stays; nobody new comes."""
         self._pass(pause_s)
-        spec = Dice([number]).one_of(self._present())
+        self._set_schedulable(Dice([number]).one_of(self._present()), False)
+
+    @precondition(lambda self: self._drained())
+    @rule(pause_s=pauses)
+    def end_a_drain(self, pause_s: float) -> None:
+        self._pass(pause_s)
+        self._set_schedulable(self._drained()[0], True)
+
+    def _set_schedulable(self, spec: NodeSpec, schedulable: bool) -> None:
         placed = dict(self.state.placed)
         self.policy.dice = Dice([])
         self._tell(NodeChanged(self.now_s, replace(spec, schedulable=schedulable)))
@@ -210,9 +236,11 @@ class MachineRoom(RuleBasedStateMachine):
         self._tell(claimed, claimed)
         assert self.state.placed == placed
 
+    @precondition(lambda self: self.unknown_nodes < 2)
     @rule(pause_s=pauses)
     def hear_of_nodes_that_nobody_knows(self, pause_s: float) -> None:
         self._pass(pause_s)
+        self.unknown_nodes += 1
         before = (list(self.state.nodes.names), dict(self.state.placed))
         self.policy.dice = Dice([])
         self._tell(

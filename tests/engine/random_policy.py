@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gpuwise.core.capacity import Capacity, OverAllocationError
-from gpuwise.core.commands import Decision, Grant, MigSlice, Placement
+from gpuwise.core.commands import Decision, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.draft import Draft
 from gpuwise.core.events import Event
 from gpuwise.core.jobs import Shape
@@ -24,8 +24,8 @@ LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
 
 
 MOVES = (
-    "start", "start", "start", "suspend", "move", "move", "rearrange", "repartition", "try_and_take_back", "keep",
-    "provision", "release",
+    "start", "start", "start", "suspend", "move", "move", "resize_roles", "rearrange", "repartition",
+    "try_and_take_back", "keep", "provision", "release",
 )  # fmt: skip
 START, REPARTITION = MOVES.index("start"), MOVES.index("repartition")
 
@@ -124,6 +124,14 @@ class _Hand:
         if placement is not None:
             self._fits(lambda: self.draft.move(job, placement))
 
+    def resize_roles(self) -> None:
+        """Other numbers of tasks, where the placer finds room for them."""
+        jobs = [job for job in self._placed() if self.view.shape(job).roles]
+        if jobs:
+            job = self.dice.one_of(jobs)
+            counts = self._counts(self.view.shape(job))
+            self._fits(lambda: self.draft.resize_roles(job, counts))
+
     def rearrange(self) -> None:
         """Up to three jobs change places with each other, or go elsewhere, with as many GPUs as before."""
         chosen = self.dice.some_of(self._placed(), 1 + self.dice.below(3))
@@ -169,7 +177,8 @@ class _Hand:
         busy = {node for job in self._placed() for node in self.draft.placement(job).nodes}
         empty = [node for node in self._up() if node not in busy]
         if empty and self.dice.below(4) == 0:
-            self.draft.release(self.dice.one_of(empty))
+            node = self.dice.one_of(empty)
+            self._fits(lambda: self.draft.release(node))  # not one that a job is still leaving
 
     # -- placements ----------------------------------------------------------------------------------------------
 
@@ -185,8 +194,40 @@ class _Hand:
 
     def _placement(self, capacity: Capacity, shape: Shape, gpus: int | None = None) -> Placement | None:
         """Any placement that the job allows; whether there is room for it the draft will say."""
-        found = self._somewhere(capacity, shape, gpus)
+        if shape.roles:
+            found = self._gang(capacity, shape, gpus)
+        else:
+            found = self._somewhere(capacity, shape, gpus)
         return found if found is not None and not capacity.misfit(found, shape) else None
+
+    def _counts(self, shape: Shape) -> dict[str, int]:
+        """Some number of tasks of each role."""
+        ranges = {role.name: role.count_range for role in shape.roles}
+        return {name: low + self.dice.below(high - low + 1) for name, (low, high) in ranges.items()}
+
+    def _gang(self, capacity: Capacity, shape: Shape, gpus: int | None) -> Placement | None:
+        """GPUs anywhere, divided among tasks as far as that comes out even; tasks without GPUs anywhere."""
+        counts = self._counts(shape)
+        needed = sum(counts[role.name] * role.gpus for role in shape.roles)
+        found = self._somewhere(capacity, shape, needed) if needed else Placement(())
+        hosts = [node for node in self._up() if capacity.allowed(shape) >> node & 1]
+        if found is None or gpus not in (None, needed) or not hosts:
+            return None
+        left = dict.fromkeys(found.nodes, 0)
+        for node, devices, _ in found.grants:
+            left[node] += devices.bit_count()
+        tasks: dict[tuple[str, int], int] = {}
+        for role in sorted(shape.roles, key=lambda role: -role.gpus):
+            for _ in range(counts[role.name]):
+                nodes = [node for node in left if left[node] >= role.gpus] if role.gpus else hosts
+                if not nodes:
+                    return None
+                node = self.dice.one_of(nodes)
+                left[node] = left.get(node, 0) - role.gpus
+                tasks[role.name, node] = tasks.get((role.name, node), 0) + 1
+        made = tuple(TaskGrant(*where, number) for where, number in tasks.items())
+        grants = found.grants or tuple(Grant(node, 0) for node in dict.fromkeys(node for _, node in tasks))
+        return found._replace(grants=grants, tasks=made)
 
     def _somewhere(self, capacity: Capacity, shape: Shape, gpus: int | None) -> Placement | None:
         sharing = self.dice.one_of(sorted(shape.sharing))

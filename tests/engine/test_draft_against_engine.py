@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from audit import check_capacity
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from audit import check_capacity, check_equal, check_jobs
+from draft_plans import concrete, crowded, happenings, plans
+from hypothesis import example, given, settings
 from random_policy import LAYOUTS
 
 from builders import HALVES, cluster, commands_of, engine_with, job, mig, node, on
@@ -26,10 +27,12 @@ from gpuwise.core.commands import (
     Suspend,
 )
 from gpuwise.core.draft import Draft
-from gpuwise.core.events import JobStarted, JobSuspended, WokeUp
+from gpuwise.core.events import DevicesClaimed, Event, JobStarted, JobSuspended, WokeUp
 from gpuwise.core.spec import Sharing
 from gpuwise.core.steps import DraftError
+from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
+from gpuwise.engine.journal import replay
 
 THIRDS = LAYOUTS[1]
 JOBS, NODES, DEVICES = 6, 4, 2
@@ -51,40 +54,13 @@ def busy() -> Engine:
     return engine
 
 
-places = st.one_of(
-    st.builds(
-        lambda where, sharing, milli: on(*where, sharing=sharing, milli=1000 if not sharing else milli),
-        st.lists(
-            st.tuples(st.integers(0, NODES - 1), st.integers(0, DEVICES - 1)), min_size=1, max_size=2, unique=True
-        ),
-        st.sampled_from(SHARES),
-        st.sampled_from([250, 500, 1000]),
-    ),
-    st.builds(lambda piece: mig(2, 1, *piece), st.sampled_from([(0, 429), (5, 143)])),
-)
-rows = st.integers(0, JOBS - 1)
-operations = st.one_of(
-    st.tuples(st.just("start"), rows, st.none() | places),
-    st.tuples(st.just("suspend"), rows),
-    st.tuples(st.just("keep"), rows),
-    st.tuples(st.just("move"), rows, places),
-    st.tuples(st.just("resize"), rows, st.integers(1, 2)),
-    st.tuples(st.just("swap"), rows, rows),
-    st.tuples(st.just("rearrange"), st.dictionaries(rows, places, min_size=1, max_size=3)),
-    st.tuples(
-        st.just("time_slice"), rows, st.sampled_from([0.0, 30.0]), st.lists(
-            st.tuples(st.integers(0, NODES - 1), st.integers(0, DEVICES - 1)), min_size=1, max_size=2, unique=True),
-        st.sampled_from([0.25, 0.5]),
-    ),
-    st.tuples(st.just("cut"), st.just(2), st.just(1), st.sampled_from([(), HALVES, THIRDS])),
-    st.tuples(st.just("provision"), st.just(node("new", 1))),
-    st.tuples(st.just("release"), st.integers(0, NODES - 1)),
-)  # fmt: skip
-plans = st.lists(st.one_of(operations, st.just(("mark",)), st.just(("rollback",))), max_size=25)
+def play(
+    draft: Draft, plan: list[tuple[Any, ...]], meant: Callable[..., tuple[Any, ...]] | None = None
+) -> list[tuple[Any, ...]]:
+    """Tries everything; returns the operations that came about and were not rolled back.
 
-
-def play(draft: Draft, plan: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Tries everything; returns the operations that came about and were not rolled back."""
+    What an operation of the plan stands for at its turn, ``meant`` says.
+    """
     done: list[tuple[Any, ...]] = []
     marks = [(draft.mark(), 0)]
     for what, *more in plan:
@@ -95,6 +71,8 @@ def play(draft: Draft, plan: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             draft.rollback(mark)
             del done[count:]
         else:
+            if meant is not None:
+                what, *more = meant(draft, what, *more)
             try:
                 if getattr(draft, what)(*more) is not False:
                     done.append((what, *more))
@@ -108,33 +86,50 @@ def free(capacity: Capacity) -> tuple[Any, ...]:
     slices = {where: set(pieces) for where, pieces in capacity.free_slices.items()}
     return (
         list(capacity.idle), list(map(tuple, capacity.by_idle)), list(capacity.idle_total), list(capacity.up),
-        dict(capacity.layouts), slices, np.round(capacity.free_cpus, 6).tolist(), capacity.open_milli.tolist(),
-        capacity.open_sharing.tolist(),
+        dict(capacity.layouts), slices, np.round(capacity.free_cpus, 6).tolist(), capacity.free_memory.tolist(),
+        capacity.open_milli.tolist(), capacity.open_memory.tolist(), capacity.open_sharing.tolist(),
     )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
-@given(plans)
-def test_a_draft_is_what_is_left_of_it_and_the_engine_follows(plan: list[tuple[Any, ...]]) -> None:
-    engine = busy()
+CPUS_CLAIMED = DevicesClaimed(1.0, "n0", cpus=4.0)
+MEMORY_CLAIMED = DevicesClaimed(1.0, "n0", memory_bytes=16.0 * GIB)
+GIVEN_AWAY = [("suspend", 0), ("start", 2, (on((0, 1)), None, None)), ("keep", 0)]
+"""Job 4 is given another GPU of the node of job 0, with CPUs and memory that job 0 would need to be kept."""
+OVERDRAWN = DevicesClaimed(1.0, "n0", cpus=5.5)
+GIVEN_AWAY_OF_TWO = [("suspend", 0), ("suspend", 1), ("start", 3, (on((0, 1)), None, None)), ("keep", 0)]
+"""Of 8 CPUs others use 5.5 and jobs 0 and 2 have 4; job 4 finds 2 only while both of them are away."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(happenings, plans)
+@example([CPUS_CLAIMED], GIVEN_AWAY)
+@example([MEMORY_CLAIMED], GIVEN_AWAY)
+@example([OVERDRAWN], GIVEN_AWAY_OF_TWO)
+def test_a_draft_is_what_is_left_of_it_and_the_engine_follows(
+    happened: list[Event], plan: list[tuple[Any, ...]]
+) -> None:
+    engine = crowded(happened)
     view, untouched = engine.view, free(engine.state.capacity)
     draft = view.draft()
-    done = play(draft, plan)
+    done = play(draft, plan, concrete)
     again = view.draft()
     for what, *more in done:
         getattr(again, what)(*more)
     assert free(draft.capacity) == free(again.capacity)
-    wanted = {row: draft.placement(row) for row in range(JOBS)}
-    assert wanted == {row: again.placement(row) for row in range(JOBS)}
+    rows = range(len(engine.state.jobs))
+    wanted = {row: draft.placement(row) for row in rows}
+    assert wanted == {row: again.placement(row) for row in rows}
     assert draft.commands == again.commands
     assert free(engine.state.capacity) == untouched
 
     expected = free(draft.capacity)
     engine.policy.script = [lambda _: draft.seal()]
     engine.step(2.0, [WokeUp(2.0)])
-    assert {row: engine.state.placed.get(row) for row in range(JOBS)} == wanted
+    assert {row: engine.state.placed.get(row) for row in rows} == wanted
     assert free(engine.state.capacity) == expected
     check_capacity(engine.state)
+    check_jobs(engine.state)
+    check_equal(engine.state, replay(engine.journal.lines()))
 
 
 def test_each_operation_can_be_undone() -> None:

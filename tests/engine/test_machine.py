@@ -7,13 +7,14 @@ failure; users submit and cancel; nodes come and go.
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Sequence
 
 import pytest
 from audit import check_capacity, check_equal, check_jobs, check_neighbours
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from machine_jobs import job_specs
 from machine_room import MachineRoom, numbers, pauses
 from machine_seen import Observations
 from random_policy import REPARTITION, START, Dice, RandomPolicy
@@ -36,12 +37,13 @@ from gpuwise.core.events import (
 )
 from gpuwise.core.jobs import ENDED, PLACED, Status
 from gpuwise.core.observations import AttemptObserved
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot
 from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
+from gpuwise.policies.placing.roles import with_roles
 
 FAST = {"gpu_type": "A100", "gpu_memory_bytes": 40 * GIB, "speed": 2.0}
 CLUSTER = ClusterSpec(
@@ -49,51 +51,14 @@ CLUSTER = ClusterSpec(
         NodeSpec(name="a0", gpus=2, cpus=16, memory_bytes=64 * GIB, labels=(("zone", "a"),), **FAST),
         NodeSpec(name="a1", gpus=2, cpus=8, memory_bytes=64 * GIB, labels=(("zone", "b"),), **FAST),
         NodeSpec(name="t0", gpu_type="T4", gpus=4, gpu_memory_bytes=16 * GIB, labels=(("zone", "b"),)),
+        NodeSpec(name="c0", gpu_type="", gpus=0, cpus=8, memory_bytes=32 * GIB, labels=(("zone", "a"),)),
     )
 )
 
 PLACERS = {"best": best_fit, "first": first_fit, "worst": worst_fit, "consolidated": consolidated, "spread": spread}
 
-scripts = st.lists(numbers, min_size=8, max_size=40)
-
-ALL, ALONE = frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))
-MODES = {
-    "gang": [ALL, ALONE],
-    "elastic": [ALL, ALONE],
-    "fraction": [ALL, *(frozenset((mode, Sharing.MIG)) for mode in (Sharing.TIME_SLICE, Sharing.SHARED))],
-}
-
-
-@st.composite
-def job_specs(draw: st.DrawFn, id: str, at_s: float) -> JobSpec:
-    """Gangs, elastic jobs and fractions of a GPU, with and without demands on memory, CPUs, GPU type and labels.
-
-    Jobs of several roles are to be a fourth kind here.
-    """
-    kind = draw(st.sampled_from(["gang", "elastic", "fraction"]))
-    gpus = draw(st.integers(1, 4)) if kind != "fraction" else 1
-    more = {}
-    if kind == "elastic":
-        more = {"min_gpus": draw(st.integers(1, gpus)), "max_gpus": draw(st.integers(gpus, 6))}
-    fraction = draw(st.sampled_from([0.1, 0.143, 0.25, 0.5, 0.7])) if kind == "fraction" else 1.0
-    return JobSpec(
-        id=id,
-        submit_s=at_s,
-        duration_s=draw(st.sampled_from([1.0, 10.0, 100.0])),
-        steps=draw(st.sampled_from([None, 640.0])),
-        gpus=gpus,
-        gpu_frac=fraction,
-        sharing=draw(st.sampled_from(MODES[kind])),
-        gpu_memory_bytes=draw(st.sampled_from([0.0, 4 * GIB, 15 * GIB, 30 * GIB])),
-        gpu_types=draw(st.sampled_from([(), (), ("A100",), ("T4", "A100")])),
-        cpus=draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 0.1])),
-        memory_bytes=draw(st.sampled_from([0.0, 0.0, 8 * GIB, 40 * GIB])),
-        gpu_util_frac=draw(st.sampled_from([math.nan, 0.6])),
-        require=draw(st.sampled_from([(), (), (), (("zone", ("b",)),), (("zone", ("a", "b")),)])),
-        prefer=draw(st.sampled_from([(), (), (("zone", ("b",)),)])),
-        within=draw(st.sampled_from(["", "", "", "zone", "node"])),
-        **more,
-    )
+scripts = st.binary(min_size=24, max_size=64)
+"""Numbers for the policy; as bytes, since a list of numbers takes much of what hypothesis may draw for an example."""
 
 
 class EngineMachine(MachineRoom, Observations):
@@ -102,10 +67,11 @@ class EngineMachine(MachineRoom, Observations):
     @initialize(placer=st.sampled_from(sorted(PLACERS)), data=st.data())
     def begin(self, placer: str, data: st.DataObject) -> None:
         self.policy = RandomPolicy()
-        self.engine = Engine(CLUSTER, self.policy, placer=PLACERS[placer])
+        self.engine = Engine(CLUSTER, self.policy, placer=with_roles(PLACERS[placer]))
         self.state = self.engine.state
         self.now_s = 0.0
         self.joining: list[NodeSpec] = []
+        self.unknown_nodes = 0
         self.seen: list[AttemptObserved] = []
         self.held_gpu_s = 0.0
         self.loading_gpu_s = 0.0
@@ -175,7 +141,7 @@ class EngineMachine(MachineRoom, Observations):
             self._tell(JobCancelled(self.now_s, job))
             assert self.state.status(job) is Status.CANCELLED
 
-    @precondition(lambda self: len(self.state.holds) < 3)
+    @precondition(lambda self: len(self.state.holds) < 2)
     @rule(number=numbers, pause_s=pauses)
     def hold(self, number: int, pause_s: float) -> None:
         """A job that is held leaves its GPUs, or the line."""
@@ -217,21 +183,21 @@ class EngineMachine(MachineRoom, Observations):
     # -- the policy ----------------------------------------------------------------------------------------------
 
     @rule(script=scripts, pause_s=pauses)
-    def decide(self, script: list[int], pause_s: float) -> None:
+    def decide(self, script: Sequence[int], pause_s: float) -> None:
         self._pass(pause_s)
         self.policy.dice = Dice(script)
         self._tell(WokeUp(self.now_s))
 
     @precondition(lambda self: self.state.waiting)
     @rule(numbers=scripts, pause_s=pauses)
-    def start_jobs(self, numbers: list[int], pause_s: float) -> None:
+    def start_jobs(self, numbers: Sequence[int], pause_s: float) -> None:
         """The policy starts whatever it can, and the executor obeys at once."""
         self.decide([each for number in numbers for each in (START, number)], pause_s)
         self._tell(*(JobStarted(self.now_s, job) for job in self._in(Status.STARTING)))
 
     @precondition(lambda self: len(self._in(Status.RUNNING)) > 1)
     @rule(script=scripts, pause_s=pauses)
-    def decide_on_running_jobs(self, script: list[int], pause_s: float) -> None:
+    def decide_on_running_jobs(self, script: Sequence[int], pause_s: float) -> None:
         self.decide(script, pause_s)
 
     # -- the executor --------------------------------------------------------------------------------------------

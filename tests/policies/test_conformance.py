@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from builders import mig
+from gpuwise.core.capacity import OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
+from gpuwise.core.spec import Sharing
+from gpuwise.core.units import GIB
+from gpuwise.devices import layout_of, slices_of
 from gpuwise.policies.registry import policies
 from gpuwise.sim.conformance import NotConformingError, check_policy
 
@@ -77,6 +84,55 @@ class SplitsGangs(Base):
         return draft.seal()
 
 
+class LeavesOutTasks(Base):
+    """Starts gangs without the tasks of their last role, by commands that no draft has seen."""
+
+    def decide(self, view, rng):
+        draft = view.draft()
+        for job in draft.waiting():
+            draft.start(job)
+        started = [
+            replace(command, placement=command.placement._replace(tasks=tasks_but_the_last(command.placement.tasks)))
+            for command in draft.commands
+        ]
+        return Decision(tuple(started), reasons=draft.explain)
+
+
+def tasks_but_the_last(tasks):
+    return tuple(task for task in tasks if task.role != tasks[-1].role)
+
+
+class UsesSlicesThatAreTooSlow(Base):
+    """Cuts the first GPU of every A100 node into the smallest slices, on which some jobs make no progress."""
+
+    SMALLEST = slices_of("A100", layout_of("A100", ["1g.5gb"] * 7))
+
+    def holds(self, capacity, shape, placer):
+        return shape.gpus < 2 and placer(capacity, shape, shape.gpus) is not None
+
+    def decide(self, view, rng):
+        draft = view.draft()
+        for job in draft.waiting():
+            if not self.starts_on_a_slice(draft, job):
+                draft.start(job)
+        return draft.seal()
+
+    def starts_on_a_slice(self, draft, job):
+        shape, nodes = draft.view.shape(job), draft.view.nodes
+        if Sharing.MIG not in shape.sharing or shape.gpus != 1 or not 0 < shape.gpu_memory_bytes < 5 * GIB:
+            return False
+        for node in (row for row, spec in nodes.present() if spec.gpu_type == "A100" and draft.capacity.up[row]):
+            try:
+                if (node, 0) not in draft.capacity.layouts:
+                    draft.cut(node, 0, self.SMALLEST)
+                for piece in draft.capacity.free_slices[node, 0][:1]:
+                    draft.start(job, mig(node, 0, piece.start, piece.milli))
+                    return True
+            except OverAllocationError:
+                continue
+        return False
+
+
 class WakesInThePast(Base):
     def decide(self, view, rng):
         decision = super().decide(view, rng)
@@ -93,6 +149,8 @@ class WakesInThePast(Base):
         (TakesBehindTheJournal, "tried to change the state"),
         (GivesNoReason, "no reason"),
         (SplitsGangs, "may run on"),
+        (LeavesOutTasks, "0 tasks of role 'ps'"),
+        (UsesSlicesThatAreTooSlow, "never end"),
         (WakesInThePast, "not later than now"),
     ],
 )

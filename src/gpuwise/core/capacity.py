@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -172,27 +173,37 @@ class Capacity(SuitedNodes):
             self._keep_apart(placement)
             self._move_host(placement, shape, -1.0)
 
-    def retake_from(self, origin: Capacity, placement: Placement, shape: Shape) -> None:
-        """Hands out again what a job has in ``origin``; fails if what was handed out since does not leave it enough."""
+    def retake_from(
+        self, origin: Capacity, placement: Placement, shape: Shape, newcomers: Collection[int] = ()
+    ) -> None:
+        """Hands out again what a job has in ``origin``; fails if what was handed out since does not leave it enough.
+
+        Where a claim has left less than nothing, that is no matter as long as no job is new on the node
+        (``newcomers``): whoever is must find room beside all others.
+        """
         try:
             self.take(placement, shape)
             return
         except OverAllocationError:  # drained, claimed by others, or given away: only the first two do not matter
             self.retake(placement, shape)
-        if self._is_overdrawn(placement, origin):
+        if self._is_overdrawn(placement, origin, newcomers):
             self.give(placement, shape)
             raise OverAllocationError(f"node {self.nodes.names[placement.nodes[0]]}: part of it was given to others")
 
-    def _is_overdrawn(self, placement: Placement, origin: Capacity) -> bool:
+    def _is_overdrawn(self, placement: Placement, origin: Capacity, newcomers: Collection[int]) -> bool:
         """Whether less is left where a placement is than nothing, or than was left in the first place."""
+
+        def least(node: int, was: float) -> float:
+            return 0.0 if node in newcomers else min(0.0, was)
+
         for node in placement.nodes:
             claims = self.claimed_host.get(node, (0.0, 0.0))
             rooms = zip(self.left(node), origin.left(node), claims, strict=True)
-            if any(now - claim < min(0.0, was - claim) - 1e-3 for now, was, claim in rooms):
+            if any(now - claim < least(node, was - claim) - 1e-3 for now, was, claim in rooms):
                 return True
         if placement.sharing in (Sharing.EXCLUSIVE, Sharing.MIG):
             return False
-        return any(self.open_memory[at] < min(0.0, origin.open_memory[at]) - 1.0 for at in placement.devices())
+        return any(self.open_memory[at] < least(at[0], origin.open_memory[at]) - 1.0 for at in placement.devices())
 
     def give(self, placement: Placement, shape: Shape) -> None:
         """Takes a placement back."""

@@ -26,6 +26,7 @@ from gpuwise.core.steps import (
     commands_of,
     exchange,
     moves_of,
+    nodes_with_newcomers,
 )
 from gpuwise.core.tasks import counts_for, task_counts, with_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
@@ -171,7 +172,9 @@ class Draft:
         if any(isinstance(step, Released) and step.node in last.before.nodes for step in self._steps):
             return False
         try:
-            self._scratch().retake_from(self._state.capacity, last.before, self._state.jobs.shape_by_row[job])
+            newcomers = nodes_with_newcomers(self._state, self._placed)
+            shape = self._state.jobs.shape_by_row[job]
+            self._scratch().retake_from(self._state.capacity, last.before, shape, newcomers)
             self._placed[last.job] = last.before
             self._repeated = True
             self._steps.append(Moved(last.job, None, last.before))
@@ -184,7 +187,7 @@ class Draft:
         """Moves a job to another placement: a resize if the number of GPUs differs, else a migration."""
         held = self._held(job)
         self._check_allowed(job, placement)
-        exchange(self._scratch(), self._state, {job: held}, {job: placement})
+        exchange(self._scratch(), self._state, {job: held}, {job: placement}, self._placed)
         self._log(Moved(int(job), held, placement))
 
     def resize(self, job: int, gpus: int) -> bool:
@@ -228,7 +231,7 @@ class Draft:
         before = {job: self._held(job) for job in moves}
         for job, placement in moves.items():
             self._check_allowed(job, placement)
-        exchange(self._scratch(), self._state, before, moves)
+        exchange(self._scratch(), self._state, before, moves, self._placed)
         self._log(Swapped(tuple(Moved(job, before[job], placement) for job, placement in moves.items())))
 
     def time_slice(
@@ -315,7 +318,7 @@ class Draft:
         moves = moves_of(step)
         if moves:
             before, after = {m.job: m.before for m in moves}, {m.job: m.after for m in moves}
-            exchange(self._scratch(), self._state, after, before)
+            exchange(self._scratch(), self._state, after, before, self._placed)
             self._placed.update(before)
             for job, held in before.items():
                 if held == self._state.placed.get(job):

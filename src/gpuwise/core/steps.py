@@ -243,7 +243,7 @@ class _Trial:
     def _move(self, moves: Mapping[int, Placement | None]) -> bool:
         before = {job: self._placement(job) for job in moves}
         try:
-            exchange(self._capacity, self._state, before, moves)
+            exchange(self._capacity, self._state, before, moves, self._moved)
         except OverAllocationError:
             return False
         self._moved |= moves
@@ -269,8 +269,12 @@ def exchange(
     state: ClusterState,
     before: Mapping[int, Placement | None],
     after: Mapping[int, Placement | None],
+    moved: Mapping[int, Placement | None],
 ) -> None:
-    """Gives back what jobs have and takes what they shall have; where that fails, all is as it was."""
+    """Gives back what jobs have and takes what they shall have; where that fails, all is as it was.
+
+    ``moved`` are the jobs that have other placements already than the state says.
+    """
     shapes = state.jobs.shape_by_row
     taken: list[int] = []
     for job, held in before.items():
@@ -280,7 +284,8 @@ def exchange(
         for job, wanted in after.items():
             if wanted is not None:
                 if wanted == state.placed.get(job):  # also on a node that is drained, it still has it
-                    capacity.retake_from(state.capacity, wanted, shapes[job])
+                    newcomers = nodes_with_newcomers(state, {**moved, **after})
+                    capacity.retake_from(state.capacity, wanted, shapes[job], newcomers)
                 else:
                     capacity.take(wanted, shapes[job])
                 taken.append(job)
@@ -291,3 +296,9 @@ def exchange(
             if held is not None:
                 capacity.retake(held, shapes[job])
         raise
+
+
+def nodes_with_newcomers(state: ClusterState, moved: Mapping[int, Placement | None]) -> set[int]:
+    """The nodes on which jobs are, among those that moved, that were not there before."""
+    new = [at for job, at in moved.items() if at is not None and at != state.placed.get(job)]
+    return {node for at in new for node in at.nodes}

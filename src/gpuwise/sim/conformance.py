@@ -160,15 +160,15 @@ def _workloads(seed: int) -> Iterator[_Workload]:
     """
     rng = np.random.default_rng(seed)
     plain = ClusterSpec.parse("3x4:V100")
-    yield _Workload(plain, _jobs(rng, 30))
-    yield _Workload(plain, _jobs(rng, 20, costs=True), [NodeFault(300.0, 1, 400.0)])
+    yield _Workload(plain, _jobs(rng, 20))
+    yield _Workload(plain, _jobs(rng, 15, costs=True), [NodeFault(300.0, 1, 400.0)])
     mixed = ClusterSpec(
         tuple(
             NodeSpec(name=f"n{i}", gpu_type=gpu, gpus=4, cpus=16, memory_bytes=64 * GIB, gpu_memory_bytes=16 * GIB)
             for i, gpu in enumerate(("V100", "V100", "T4"))
         )
     )
-    yield _Workload(mixed, _jobs(rng, 30, rich=True, costs=True), [NodeFault(500.0, 2, 300.0)])
+    yield _Workload(mixed, _jobs(rng, 25, rich=True, costs=True), [NodeFault(500.0, 2, 300.0)])
     with_mig = ClusterSpec(
         tuple(NodeSpec(name=f"n{i}", gpu_type="A100", gpus=2, cpus=16, gpu_memory_bytes=40 * GIB) for i in range(2))
     )
@@ -197,7 +197,7 @@ def _restless(rng: np.random.Generator) -> _Workload:
         DevicesClaimed(700.0, "n1"),
         NodeRemoved(800.0, "n4"),
     ]
-    jobs = [_elastic(rng, _labelled(rng, job)) for job in _jobs(rng, 40)]
+    jobs = [_elastic(rng, _labelled(rng, job)) for job in _jobs(rng, 30)]
     return _Workload(ClusterSpec(tuple(nodes)), jobs, events=events, unreliable=True)
 
 
@@ -217,7 +217,7 @@ def _with_roles(rng: np.random.Generator) -> _Workload:
         DevicesClaimed(400.0, "n0"),
     ]
     faults = [NodeFault(150.0, 1, 200.0), NodeFault(300.0, 3, 100.0)]
-    jobs = [_gang(rng, job) for job in _jobs(rng, 24, rich=True, costs=True)]
+    jobs = [_gang(rng, job) for job in _jobs(rng, 20, rich=True, costs=True)]
     return _Workload(ClusterSpec(tuple(nodes)), jobs, faults, events, unreliable=True)
 
 
@@ -238,7 +238,7 @@ def _gang(rng: np.random.Generator, job: JobSpec) -> JobSpec:
     return replace(
         job, roles=roles, gpus=sum(role.count * role.gpus for role in roles), min_gpus=low, max_gpus=high,
         cpus=0.0, memory_bytes=0.0, gpu_frac=job.gpu_frac if (low, high) == (1, 1) else 1.0,
-        gpu_types=job.gpu_types if high else (), within="zone" if rng.random() < 0.2 else "",
+        gpu_types=job.gpu_types, within="zone" if rng.random() < 0.2 else "",
     )  # fmt: skip
 
 

@@ -56,6 +56,9 @@ class HostTasks:
         yield from near
         capacity = self._capacity
         allowed, preferred = capacity.allowed(self._shape), capacity.preferred(self._shape)
+        if not self._shape.gpus:  # as for a plain job, GPU types say which nodes it may be on
+            types, type_of = capacity.types_for(self._shape), capacity.nodes.type_of
+            allowed &= sum(1 << node for node, code in enumerate(type_of) if code in types)
         others = [
             node
             for node, up in enumerate(capacity.up)

@@ -16,6 +16,7 @@ from gpuwise.core.needs import ON_ONE_NODE, Role
 from gpuwise.core.protocols import Placer
 from gpuwise.core.tasks import counts_for, host_needs, with_counts
 from gpuwise.policies.placing.host_tasks import HostTasks
+from gpuwise.policies.placing.one_type import of_one_type
 from gpuwise.policies.placing.placement import worst_fit
 
 
@@ -78,7 +79,8 @@ class RolePlacer:
             return found._replace(tasks=tasks)
         if len(roles) == 1 and roles[0].gpus == 1:
             return None  # one by one would find no other room than the gang, but split it where the placement does not
-        return self._one_by_one(capacity.fork(), shape, roles)
+        tried = (self._one_by_one(capacity.fork(), narrow, roles) for narrow in _by_type(capacity, shape))
+        return next((placement for placement in tried if placement is not None), None)
 
     def _one_by_one(self, trial: Capacity, shape: Shape, roles: Sequence[Role]) -> Placement | None:
         masks: dict[int, int] = {}
@@ -98,6 +100,14 @@ class RolePlacer:
         grants = tuple(Grant(node, mask) for node, mask in masks.items())
         made = tuple(TaskGrant(*where, number) for where, number in tasks.items())
         return how._replace(grants=grants, tasks=made)
+
+
+def _by_type(capacity: Capacity, shape: Shape) -> list[Shape]:
+    """What a job asks for, on each GPU type that it may have: all its tasks have GPUs of one type, as any gang."""
+    types, codes = capacity.nodes.types, capacity.types_for(shape)
+    if len({types[code] for code in codes}) == 1:
+        return [shape]
+    return [of_one_type(shape, types, code) for code in codes]
 
 
 def _as_one(shape: Shape, roles: Iterable[Role]) -> Shape:
