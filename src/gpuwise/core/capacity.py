@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from operator import attrgetter
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpuwise.core.commands import Placement
@@ -13,11 +13,13 @@ from gpuwise.core.jobs import Shape
 from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.nodeset import NodeSet, first, members, node_set
+from gpuwise.core.quick import copier
 from gpuwise.core.spec import NodeSpec, Sharing
 
 __all__ = ["Capacity", "Claim", "NodeSet", "OverAllocationError", "first", "members", "node_set"]
 
-_ARRAYS = frozenset(("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing", "layouts", "free_slices"))
+_ARRAYS = ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing")
+_SHARED = frozenset((*_ARRAYS, "layouts", "free_slices"))
 """What copies share until one of them writes to it."""
 
 
@@ -39,9 +41,9 @@ class Capacity(SuitedNodes):
 
     def __init__(self, nodes: NodeTable) -> None:
         super().__init__(nodes)
-        self.lost: dict[int, int] = {}
+        self.lost: Mapping[int, int] = MappingProxyType({})
         """Devices out of service, as bit masks."""
-        self.claims: dict[int, Claim] = {}
+        self.claims: Mapping[int, Claim] = MappingProxyType({})
         """What others use, by node."""
         for node in range(len(nodes)):
             self.add_node(node)
@@ -86,7 +88,7 @@ class Capacity(SuitedNodes):
             self.set_up(node, False)
 
     def _empty(self, node: int) -> None:
-        self.lost = {each: mask for each, mask in self.lost.items() if each != node}
+        self.lost = MappingProxyType({each: mask for each, mask in self.lost.items() if each != node})
         self.set_claim(node, Claim())
         self._shut_devices(node)
         for where in [where for where in self.layouts if where[0] == node]:
@@ -96,16 +98,18 @@ class Capacity(SuitedNodes):
     def set_device_up(self, node: int, device: int, up: bool) -> None:
         """Puts an empty device back in service, or takes it out."""
         mask = self.lost.get(node, 0) & ~(1 << device) | (0 if up else 1 << device)
-        self.lost = {**{each: was for each, was in self.lost.items() if each != node}, **({node: mask} if mask else {})}
+        others = {each: was for each, was in self.lost.items() if each != node}
+        self.lost = MappingProxyType(others | ({node: mask} if mask else {}))
         self._shut_devices(node)
 
     def set_claim(self, node: int, claim: Claim) -> None:
         """Says what others use of a node now; what jobs hold stays theirs until they leave."""
         if claim == self.claims.get(node, Claim()):
             return
-        self.claims = {each: known for each, known in self.claims.items() if each != node}
+        others = {each: known for each, known in self.claims.items() if each != node}
+        self.claims = MappingProxyType(others)
         if claim != Claim():
-            self.claims = {**self.claims, node: claim}
+            self.claims = MappingProxyType(others | {node: claim})
         self._claim_memory(node, {device: memory for device, memory, _ in claim.devices})
         self._claim_host(node, claim.cpus, claim.memory_bytes)
         self._shut_devices(node)
@@ -134,12 +138,14 @@ class Capacity(SuitedNodes):
     def fork(self) -> Capacity:
         """A copy to try things on; large arrays are copied when they are first written to."""
         twin = object.__new__(Capacity)
-        twin.__dict__.update(zip(_NAMES, _values(self), strict=True))
-        twin.idle = self.idle.copy()
+        if self._borrowed is not _SHARED:
+            self._borrowed = _SHARED
+            for name in _ARRAYS:  # whoever wants to write to one makes a copy
+                getattr(self, name).flags.writeable = False
+        _copy(self, twin)
+        twin.idle, twin.up = self.idle.copy(), self.up.copy()
         twin.by_idle = [buckets.copy() for buckets in self.by_idle]
         twin.idle_total = self.idle_total.copy()
-        twin._borrowed = set(_ARRAYS)
-        self._borrowed = set(_ARRAYS)
         return twin
 
     def take(self, placement: Placement, shape: Shape) -> None:
@@ -226,6 +232,4 @@ class Capacity(SuitedNodes):
                 )
 
 
-_NAMES = tuple(vars(Capacity(NodeTable())))
-"""Its attributes; to look into the dict of a capacity in use would make them slower."""
-_values = attrgetter(*_NAMES)
+_copy = copier(vars(Capacity(NodeTable())))

@@ -90,7 +90,7 @@ class Draft:
     @property
     def commands(self) -> list[Command]:
         """What the operations so far come to: one command per job."""
-        return commands_of(self._steps, self._state)
+        return commands_of(self._steps, self._state, self._repeated)
 
     def placement(self, job: int) -> Placement | None:
         """Where a job would be."""
@@ -310,7 +310,7 @@ class Draft:
         steps = self._steps
         if len(steps) == 1 and type(steps[0]) is Start:  # by far the most common
             return Decision((steps[0],), wake_at, reasons or self.explain)
-        commands = tuple(commands_of(steps, self._state)) if steps else ()
+        commands = tuple(commands_of(steps, self._state, self._repeated)) if steps else ()
         notes = tuple((*where, value) for where, value in self._notes.items()) if self._notes else ()
         return Decision(commands, wake_at, reasons or self.explain, notes)
 
@@ -347,7 +347,7 @@ class Draft:
         if not (self._cuts and self._repeated):
             return
         try:
-            commands_of(self._steps, self._state)
+            commands_of(self._steps, self._state, self._repeated)
         except DraftError:
             self._undo(self._steps.pop())
             raise
@@ -372,9 +372,7 @@ class Draft:
         return repr(self._state.jobs.ids[job])
 
     def _set_up(self, node: int, up: bool) -> None:
-        scratch = self._scratch()
-        scratch.up = list(scratch.up)  # a fork has it in common with its origin
-        scratch.set_up(node, up)
+        self._scratch().set_up(node, up)
 
     def _scratch(self) -> Capacity:
         if self._capacity is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -58,6 +59,10 @@ class ReadOnlyList(Sequence[V]):
     def copy(self) -> list[V]:
         """A list of one's own."""
         return list(self._of)
+
+    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
+        """Where a value is first; that of `Sequence` is a loop in Python."""
+        return self._of.index(value, start, stop)
 
 
 class ReadOnlyLists(ReadOnlyList[Any]):

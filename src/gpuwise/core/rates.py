@@ -68,6 +68,8 @@ def believed(
     """What a model says, safely: NaN where it fails, or gives no number or one below 0."""
     try:
         told = model.rates(jobs, placements, residents)
+        if type(told) is Rates and len(told) == len(jobs) and all(0 <= rate < math.inf for rate in told):
+            return told
         values, lows = [float(rate) for rate in told], [float(rate) for rate in getattr(told, "lows", told)]
         if not len(values) == len(lows) == len(jobs):
             raise ValueError(f"{len(values)} rates, {len(lows)} lower ends for {len(jobs)} jobs")

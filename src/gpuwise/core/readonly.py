@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.errors import ReadOnlyError
-from gpuwise.core.guards import ReadOnlyDict, ReadOnlyList, ReadOnlyLists, guarded, refusal
+from gpuwise.core.guards import ReadOnlyList, ReadOnlyLists, guarded, refusal
 from gpuwise.core.nodes import NodeTable
 from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.tables import Table, read_only
@@ -66,20 +67,26 @@ _CACHES = ("_types_of", "_allowed", "_labelled")
 _EMPTY = Capacity(NodeTable())
 _KEPT = tuple(name for name, value in vars(_EMPTY).items() if isinstance(value, list) and not name.startswith("_"))
 """The lists of a capacity: always the same objects, so one guard for each is enough."""
+_GUARDS: dict[type, Callable[[Any], Any]] = {
+    np.ndarray: read_only, dict: MappingProxyType, MappingProxyType: lambda mapping: mapping,
+}  # fmt: skip
 _REPLACED = tuple(
-    (name, read_only if isinstance(value, np.ndarray) else ReadOnlyDict)
+    (name, _GUARDS[type(value)])
     for name, value in vars(_EMPTY).items()
-    if isinstance(value, (np.ndarray, dict)) and not name.startswith("_")
+    if type(value) in _GUARDS and not name.startswith("_")
 )
 """Its arrays and dicts: copied when a fork needs them as they were, so they are guarded when they are read."""
 
 
 def _in_common() -> list[tuple[str, Callable[[Any], Any]]]:
-    """What a fork has in common with its origin, and how that is guarded."""
-    guards: dict[type, Callable[[Any], Any]] = {list: ReadOnlyList, dict: ReadOnlyDict, np.ndarray: read_only}
+    """What a fork has in common with its origin and could write to, and how that is guarded.
+
+    Arrays that are in common cannot be written to by anybody (`Capacity.fork`).
+    """
+    guards: dict[type, Callable[[Any], Any]] = {list: ReadOnlyList, dict: MappingProxyType}
     fork = _EMPTY.fork()
     shared = [(name, type(value)) for name, value in vars(_EMPTY).items() if vars(fork)[name] is value]
-    return [(name, guards[kind]) for name, kind in shared if kind in guards and name not in _CACHES]
+    return [(name, guards[kind]) for name, kind in shared if kind in guards and not name.startswith("_")]
 
 
 _IN_COMMON = _in_common()
@@ -89,9 +96,12 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
     """What is free, as it is at any moment; a fork of it may be written to."""
 
     _real: Capacity
+    _guards: dict[str, tuple[Any, Any]]
+    """What forks have in common with the cluster's capacity, and how it is guarded: most of it stays the same."""
 
     def __init__(self, real: Capacity, nodes: NodeTable) -> None:
         object.__setattr__(self, "_real", real)
+        object.__setattr__(self, "_guards", {})
         object.__setattr__(self, "nodes", nodes)
         for name in _CACHES:
             object.__setattr__(self, name, getattr(real, name))
@@ -107,18 +117,24 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
     def fork(self) -> Capacity:
         """A copy to try things on; what it still has in common with the cluster's is copied before it is changed."""
         twin = self._real.fork()
-        own = twin.__dict__
         for name, guard in _IN_COMMON:
-            own[name] = guard(own[name])
-        own["nodes"] = self.nodes
+            setattr(twin, name, self._guarded(name, guard, getattr(twin, name)))
+        twin.nodes = self.nodes
         return twin
+
+    def _guarded(self, name: str, guard: Callable[[Any], Any], real: Any) -> Any:
+        """What is behind a name, guarded; the same guard as long as it is the same object."""
+        known = self._guards.get(name)
+        if known is None or known[0] is not real:
+            known = self._guards[name] = (real, guard(real))
+        return known[1]
 
     add_node = change_node = remove_node = set_up = set_device_up = refusal("a method that changes nodes")
     take = retake = retake_from = give = repartition = set_claim = refusal("a method that changes what is free")
 
 
 def _guarding(name: str, guard: Callable[[Any], Any]) -> property:
-    return property(lambda capacity: guard(getattr(capacity._real, name)))
+    return property(lambda capacity: capacity._guarded(name, guard, getattr(capacity._real, name)))
 
 
 for _name, _guard in _REPLACED:

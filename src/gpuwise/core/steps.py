@@ -87,13 +87,25 @@ _PENDING = int(Status.PENDING)
 C = TypeVar("C", bound=Command)
 
 
-def commands_of(steps: Sequence[Step], state: ClusterState) -> list[Command]:
-    """The commands that lead where the steps have led, one per job, in an order the engine can carry out."""
-    moved = [move.job for step in steps for move in moves_of(step)]
-    if len(set(moved)) == len(moved):
-        return [command for step in steps for command in _commands(step, _real(moves_of(step)), state)]
-    commands = _merged(steps, state)
-    return commands if _Trial(state).carries_out(commands) else _reordered(commands, state)
+def commands_of(steps: Sequence[Step], state: ClusterState, repeated: bool) -> list[Command]:
+    """The commands that lead where the steps have led, one per job, in an order the engine can carry out.
+
+    ``repeated`` is whether there may be a job with more than one step.
+    """
+    if repeated:
+        moved = [move.job for step in steps for move in moves_of(step)]
+        if len(set(moved)) < len(moved):
+            merged = _merged(steps, state)
+            return merged if _Trial(state).carries_out(merged) else _reordered(merged, state)
+    commands: list[Command] = []
+    for step in steps:
+        if isinstance(step, (Start, Resume)):
+            commands.append(step)
+        elif isinstance(step, Moved) and step.after is None:
+            commands.append(Suspend(step.job))
+        else:
+            commands += _commands(step, _real(moves_of(step)), state)
+    return commands
 
 
 def moves_of(step: Step) -> tuple[Moved, ...]:

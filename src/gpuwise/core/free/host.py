@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from gpuwise.core.commands import Placement
@@ -25,7 +28,7 @@ class HostRoom(MigDevices):
         super().__init__(nodes)
         self.free_cpus: Array = np.empty(0)
         self.free_memory: Array = np.empty(0)
-        self.claimed_host: dict[int, tuple[float, float]] = {}
+        self.claimed_host: Mapping[int, tuple[float, float]] = MappingProxyType({})
         """CPUs and memory that others use, by node; replaced whole."""
         self._left_by_jobs: dict[int, tuple[float, float]] = {}
         """Of nodes with claims, or with too little for their jobs: CPUs and memory less what jobs use."""
@@ -45,7 +48,8 @@ class HostRoom(MigDevices):
                 setattr(self, name, np.concatenate([column, np.zeros(count - len(column))]))
         self.free_cpus[node], self.free_memory[node] = self.nodes.cpus[node], self.nodes.memory_bytes[node]
         self._left_by_jobs = {each: left for each, left in self._left_by_jobs.items() if each != node}
-        self.claimed_host = {each: claim for each, claim in self.claimed_host.items() if each != node}
+        others = {each: claim for each, claim in self.claimed_host.items() if each != node}
+        self.claimed_host = MappingProxyType(others)
 
     def _check_host(self, placement: Placement, shape: Shape) -> None:
         if shape.roles:
@@ -97,7 +101,8 @@ class HostRoom(MigDevices):
         """What others use of a node's CPUs and memory."""
         left = self._left_by_jobs.get(node, (float(self.free_cpus[node]), float(self.free_memory[node])))
         others = {each: claim for each, claim in self.claimed_host.items() if each != node}
-        self.claimed_host = {**others, node: (cpus, memory_bytes)} if cpus or memory_bytes else others
+        claimed = {node: (cpus, memory_bytes)} if cpus or memory_bytes else {}
+        self.claimed_host = MappingProxyType(others | claimed)
         self._set_left(node, *left)
 
     def left(self, node: int) -> tuple[float, float]:

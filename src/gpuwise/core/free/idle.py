@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import cast
 
 from gpuwise.core.commands import Grant
@@ -29,11 +31,12 @@ class IdleDevices:
         """Per node, whether it takes jobs: it is in the cluster, not lost and not drained."""
         self.down: frozenset[int] = frozenset()
         """Nodes that are lost."""
-        self.shut: dict[int, int] = {}
+        self.shut: Mapping[int, int] = MappingProxyType({})
         """Devices that are shut, as bit masks; replaced whole, so that copies may share it."""
         self._idle_but_shut: dict[int, int] = {}
         self._bits: list[NodeSet] = []
-        self._borrowed: set[str] = set()
+        self._type_of = nodes.type_of
+        self._borrowed: frozenset[str] = frozenset()
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
@@ -82,7 +85,7 @@ class IdleDevices:
             self._set_listed(node, False)
         self.idle[node] = 0
         self.down -= {node}
-        self.shut = _without(self.shut, node)
+        self.shut = MappingProxyType(_without(self.shut, node))
         self._idle_but_shut = _without(self._idle_but_shut, node)
 
     def _trim(self, gpu_type: int) -> None:
@@ -99,7 +102,8 @@ class IdleDevices:
 
     def _set_shut(self, node: int, devices: int) -> None:
         empty = self.idle[node] | self._idle_but_shut.get(node, 0)
-        self.shut = {**_without(self.shut, node), node: devices} if devices else _without(self.shut, node)
+        others = _without(self.shut, node)
+        self.shut = MappingProxyType({**others, node: devices} if devices else others)
         self._idle_but_shut = _without(self._idle_but_shut, node)
         self._set_idle(node, empty)
 
@@ -114,7 +118,7 @@ class IdleDevices:
         before, after = self.idle[node].bit_count(), devices.bit_count()
         self.idle[node] = devices
         if self.up[node] and before != after:
-            gpu_type, bit = self.nodes.type_of[node], self._bits[node]
+            gpu_type, bit = self._type_of[node], self._bits[node]
             buckets = self.by_idle[gpu_type]
             buckets[before] ^= bit
             buckets[after] ^= bit
@@ -153,10 +157,10 @@ class IdleDevices:
 
     def _own(self, name: str) -> Array:
         if name in self._borrowed:
-            self._borrowed.discard(name)
+            self._borrowed -= {name}
             setattr(self, name, getattr(self, name).copy())
         return cast(Array, getattr(self, name))
 
 
-def _without(masks: dict[int, int], node: int) -> dict[int, int]:
-    return {each: mask for each, mask in masks.items() if each != node} if node in masks else masks
+def _without(masks: Mapping[int, int], node: int) -> dict[int, int]:
+    return {each: mask for each, mask in masks.items() if each != node}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from gpuwise.core.commands import Placement
@@ -25,7 +28,7 @@ class OpenDevices(IdleDevices):
         self.open_memory: Array = np.zeros((0, 0))
         self.open_sharing: Array = np.zeros((0, 0), dtype="i1")
         """How an open device is shared; 0 (exclusive) where it is not open, or is shut."""
-        self.claimed_memory: dict[tuple[int, int], float] = {}
+        self.claimed_memory: Mapping[tuple[int, int], float] = MappingProxyType({})
         """GPU memory that others than running jobs use, by node and device; replaced whole."""
         self._sharing_but_shut: dict[tuple[int, int], int] = {}
 
@@ -61,7 +64,7 @@ class OpenDevices(IdleDevices):
             grown = np.zeros((max(count, had), max(devices, had_devices)), dtype=dtype)
             grown[:had, :had_devices] = getattr(self, name)
             setattr(self, name, grown)
-            self._borrowed.discard(name)
+            self._borrowed -= {name}
 
     def _take_shares(self, placement: Placement, shape: Shape) -> None:
         sharing, milli = placement.sharing, placement.milli
@@ -143,7 +146,7 @@ class OpenDevices(IdleDevices):
         before = self.claimed_memory
         after = {where: memory for where, memory in before.items() if where[0] != node}
         after |= {(node, device): memory for device, memory in claimed.items() if memory > 0}
-        self.claimed_memory = after
+        self.claimed_memory = MappingProxyType(after)
         left = self._own("open_memory")
         for device in range(left.shape[1]):
             if self._is_open(node, device):

@@ -161,7 +161,6 @@ def _domains(capacity: Capacity, shape: Shape) -> Iterator[NodeSet]:
 def within(capacity: Capacity, nodes: NodeSet) -> Capacity:
     """The same capacity as if only some nodes were in service."""
     trial = capacity.fork()
-    trial.up = list(trial.up)  # a fork has it in common with its origin
     for node, up in enumerate(trial.up):
         if up and not nodes >> node & 1:
             trial.set_up(node, False)
