@@ -35,6 +35,8 @@ class Status(enum.IntEnum):
     CANCELLED = 8
 
 
+STATUS_BY_CODE = tuple(Status)
+"""To index it takes a tenth of the time of ``Status(code)``."""
 WAITING = frozenset((Status.PENDING, Status.SUSPENDED))
 PLACED = frozenset((Status.STARTING, Status.RUNNING))
 ENDED = frozenset((Status.SUCCEEDED, Status.FAILED, Status.CANCELLED))

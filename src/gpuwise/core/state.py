@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuwise.core.capacity import Capacity
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import JobTable, ParkedMemory, Status
+from gpuwise.core.jobs import STATUS_BY_CODE, JobTable, ParkedMemory, Status
 from gpuwise.core.nodes import node_table
 from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.queue import WaitingQueue
@@ -122,4 +122,5 @@ class ClusterState:
 
     def status(self, job: int) -> Status:
         """Where a job is in its life."""
-        return Status(self.jobs.status.item(job))
+        code: int = self.jobs.status.item(job)
+        return STATUS_BY_CODE[code]

@@ -79,8 +79,8 @@ class Reservation:
     def _reserve(self) -> None:
         view, draft = self._draft.view, self._draft
         shape = view.shape(self._head)
-        holders = {**view.placed, **{job: draft.placement(job) for job in draft.started()}}
-        left = ((_left_s(view, job, held), job, held) for job, held in holders.items() if held is not None)
+        holders = [*view.placed.items(), *((job, draft.placement(job)) for job in draft.started())]
+        left = ((_left_s(view, job, held), job, held) for job, held in holders if held is not None)
         ends = sorted(each for each in left if each[0] < math.inf)  # who makes no progress does not leave
         for remaining_s, job, held in ends:
             self._then.give(held, view.shape(job))
