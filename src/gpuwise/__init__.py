@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         NodeLost,
         NodeRemoved,
         NodeRestored,
+        ReleaseRefused,
         StartRefused,
         WokeUp,
     )
@@ -105,8 +106,8 @@ _NAMES = {
     "gpuwise.core.events": (
         "BackOffEnded CAPACITY_CHANGES DeviceLost DeviceRestored DevicesClaimed Event JobCancelled "
         "JobFailed JobFinished JobHeld JobNoted JobProgressed JobReleased JobRevised JobStarted "
-        "JobSubmitted JobSuspended NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored StartRefused "
-        "WokeUp"
+        "JobSubmitted JobSuspended NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored "
+        "ReleaseRefused StartRefused WokeUp"
     ),
     "gpuwise.core.jobs": "JobTable Shape Status",
     "gpuwise.core.nodes": "Distance NodeTable",
@@ -211,6 +212,7 @@ __all__ = [
     "Rearrange",
     "Reason",
     "Release",
+    "ReleaseRefused",
     "Repartition",
     "Resize",
     "Resume",

@@ -77,7 +77,7 @@ REFUSALS = {
     413: (LiveError, "what is wrong; shorten the command"),
     422: (LiveError, "what is wrong"),
     429: (LiveError, "what is wrong"),
-    500: (UnreachableError, "what is wrong; its log says more"),
+    500: (UnreachableError, "what is wrong; see its log"),
     503: (UnreachableError, "what is wrong; try again in 7 s"),
 }
 

@@ -102,7 +102,7 @@ def test_a_file_is_submitted_whole_or_not_at_all(up: Up) -> None:
     answer = up.run("submit", "half.toml")
     assert (answer.code, answer.out) == (2, "")
     taken_back, refused = answer.err.splitlines()
-    assert taken_back.endswith("was submitted and is taken back")
+    assert taken_back.endswith("was submitted and is cancelled again")
     assert "999999" in refused
     assert up.status(taken_back.split()[2]) == "cancelled"
 

@@ -220,14 +220,14 @@ def test_if_one_is_refused_the_others_are_taken_back(submit: Submit) -> None:
     answer, server = submit("pair.toml", script=(ONE, refused(409, "there is no job '5' to wait for"), gone))
     assert answer.code == 2
     assert answer.out == ""
-    assert "job 17 was submitted and is taken back" in answer.err
+    assert "job 17 was submitted and is cancelled again" in answer.err
     assert "there is no job '5' to wait for" in answer.err
     assert [asked.path for asked in server.asked] == ["/v1/jobs", "/v1/jobs", "/v1/jobs/17/cancel"]
 
 
 def test_if_one_cannot_be_taken_back_that_is_said(submit: Submit) -> None:
     answer, _ = submit("pair.toml", script=(ONE, refused(409, "no"), refused(409, "has ended already")))
-    assert "job 17 was submitted and not taken back: has ended already" in answer.err
+    assert "job 17 was submitted and could not be cancelled: has ended already" in answer.err
 
 
 # -- staying with it ---------------------------------------------------------------------------------------------------

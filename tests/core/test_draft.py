@@ -304,3 +304,21 @@ def test_only_jobs_that_wait_are_started():
     with pytest.raises(DraftError, match="'a' is not waiting"):
         draft.start(0)
     assert draft.start(1)
+
+
+def test_to_keep_a_job_that_was_started_in_the_same_draft_it_must_find_room_as_when_it_was_started():
+    # 30 CPUs, 20 + 5 in use, and strangers claim 15 afterwards: nobody new fits beside the first.
+    jobs = [job("a", cpus=20.0), job("b", cpus=5.0), job("new", cpus=5.0)]
+    engine = engine_with(jobs, cluster(node("n0", 3, cpus=30.0)))
+    engine.order(0.0, (Start(0, on((0, 0))), Start(1, on((0, 1)))))
+    engine.step(0.0, [JobStarted(0.0, 0), JobStarted(0.0, 1), DevicesClaimed(0.0, "n0", cpus=15.0)])
+
+    def script(draft: Draft) -> None:
+        draft.suspend(0)
+        draft.suspend(1)
+        assert draft.start(2, on((0, 2)))
+        draft.suspend(2)
+        assert draft.keep(0)
+        assert not draft.keep(2)
+
+    assert decide(engine, script) == [Suspend(1)]

@@ -384,3 +384,10 @@ def test_plain_jobs_are_placed_as_before() -> None:
 def test_counts() -> None:
     assert task_counts([TaskGrant("a", 0, 2), TaskGrant("b", 0, 1), TaskGrant("a", 1, 1)]) == {"a": 3, "b": 1}
     assert engine_with([], machines()).view.capacity.free_cpus.tolist() == [8.0, 8.0, 16.0]
+
+
+def test_tasks_of_a_gang_have_gpus_of_one_type_also_where_types_differ_in_memory_or_speed_only():
+    gang = job("a", gpus=4, roles=(Role("w", count=2, gpus=2),))
+    for other in (node("b", 2, gpu_memory_bytes=32e9), node("b", 2, gpu_memory_bytes=16e9, speed=2.0)):
+        two = cluster(node("a", 2, gpu_memory_bytes=16e9), other)
+        assert with_roles(best_fit)(capacity_of(two), shapes_of(gang)[0], 4) is None

@@ -9,7 +9,7 @@ import pytest
 from test_life_cycle import happen
 
 from builders import Scripted, cluster, engine_with, job, node, on, run, stays
-from gpuwise.core.commands import Grant, Migrate, Placement, Release, Resize, Resume, Start, Suspend, Why
+from gpuwise.core.commands import Grant, Migrate, Placement, Release, Resize, Resume, Start, Stop, Suspend, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
     CAPACITY_CHANGES,
@@ -21,6 +21,7 @@ from gpuwise.core.events import (
     JobSuspended,
     NodeAdded,
     NodeLost,
+    NodeRemoved,
     WokeUp,
 )
 from gpuwise.core.jobs import Status
@@ -219,3 +220,12 @@ def test_a_reason_can_be_asked_for_after_a_node_has_joined_between_rounds():
 def test_everything_a_run_does_is_in_its_stays():
     result = run([job("a", 10.0), job("b", 5.0, at=2.0)], "1x1:V100")
     assert stays(result) == [("a", "n0", 0.0, 10.0), ("b", "n0", 10.0, 15.0)]
+
+
+def test_nodes_and_jobs_that_are_not_there_are_neither_released_nor_stopped():
+    engine = engine_with([job("x")], cluster("2x1:V100"))
+    engine.take_in(0.0, [NodeRemoved(0.0, "n1")])
+    for command in (Release(-1), Release(1), Release(9), Stop(-1), Stop(7)):
+        with pytest.raises(InvalidDecisionError, match="there is no"):
+            engine.order(0.0, (command,))
+    assert engine.state.capacity.up == [True, False]

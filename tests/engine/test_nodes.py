@@ -24,6 +24,7 @@ from gpuwise.core.events import (
     NodeLost,
     NodeRemoved,
     NodeRestored,
+    ReleaseRefused,
     WokeUp,
 )
 from gpuwise.core.jobs import Status
@@ -275,3 +276,15 @@ def test_a_released_node_is_not_wanted_until_it_has_left():
     assert engine.desired() == []
     engine.take_in(4.0, [NodeAdded(4.0, node("vm", 2))])
     assert engine.state.capacity.up == [True, True]
+
+
+def test_a_node_that_cannot_be_given_back_is_in_service_again():
+    engine = engine_with([], cluster(BOX, node("vm", 2)))
+    engine.order(1.0, [Release(1)])
+    engine.take_in(2.0, [ReleaseRefused(2.0, "vm")])
+    assert engine.state.capacity.up == [True, True]
+    assert engine.desired() == []
+    before = len(engine.journal)
+    engine.take_in(3.0, [ReleaseRefused(3.0, "vm"), ReleaseRefused(3.0, "unknown")])
+    assert len(engine.journal) == before
+    check_equal(engine.state, replay(engine.journal.lines()))

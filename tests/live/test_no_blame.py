@@ -11,7 +11,7 @@ import pytest
 from world import Bench, World, request
 
 from gpuwise.core.assignments import Desired
-from gpuwise.core.events import Event, JobFinished, JobStarted, NodeAdded
+from gpuwise.core.events import DevicesClaimed, Event, JobFinished, JobStarted, NodeAdded
 from gpuwise.core.records import Batch, Store
 from gpuwise.core.spec import NodeSpec
 from gpuwise.engine.engine import COMMON
@@ -68,7 +68,7 @@ def test_a_policy_is_not_blamed_for_an_event_that_cannot_be_taken_in(
     assert "cannot be taken in; it is left out from now on" in caplog.text
     assert bench.controller._policy_failures == 0
     assert (bench.controller._make_engine, bench.controller._fallback) == (make, make)
-    assert bench.controller.trouble == "cannot take in NodeAdded; see the controller log"
+    assert bench.controller.trouble == "cannot take in NodeAdded bad; see the controller log"
     assert bench.controller.engine.policy.name == "srtf"
     (uid,) = bench.submit(request(5.0))
     bench.settle()
@@ -136,3 +136,27 @@ def test_requests_are_answered_after_the_write_and_before_anything_is_done(
     future.add_done_callback(lambda _: order.append("answer"))
     bench.controller.turn()
     assert order == ["commit", "answer", "follow"]
+
+
+class Claims(World):
+    """A world that reports what others use of a node whenever somebody new listens, and never twice the same."""
+
+    def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
+        super().follow(desired, complete)
+        if complete:
+            self.claims = getattr(self, "claims", 0) + 1
+            self.queued.append(DevicesClaimed(self.now_s, "n0", cpus=self.claims / 8))
+
+
+def test_what_cannot_be_taken_in_is_left_out_even_if_it_is_never_twice_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = raising(monkeypatch, DevicesClaimed)
+    bench = Bench(store, world=Claims())
+    for _ in range(2 * controller_module.PATIENCE):
+        bench.controller.turn()
+    assert len(asked) == controller_module.PATIENCE
+    assert bench.controller.trouble == "cannot take in DevicesClaimed n0; see the controller log"
+    (uid,) = bench.submit(request(5.0))
+    bench.settle()
+    assert store.job(uid).status == "succeeded"

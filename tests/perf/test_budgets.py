@@ -1,4 +1,4 @@
-"""What a simulation costs, counted in function calls: the same on every machine, however busy. Times are in benchmarks/."""
+"""What a simulation costs, counted in function calls: the same on every machine, however busy it is."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from gpuwise.core.assignments import Assignment, Intent, NodeRequest
 from gpuwise.core.commands import Placement
 from gpuwise.core.draft import Draft
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
+from gpuwise.core.events import CAPACITY_CHANGES, DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
 from gpuwise.core.jobs import JobTable
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.core.state import ClusterState
+from gpuwise.core.steps import DraftError
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import Journal
@@ -416,3 +418,37 @@ def test_a_true_rate_that_is_no_number_is_an_error():
 @given(st.one_of(st.floats(0, 1e9), st.integers(0, 10**14).map(lambda ticks: ticks / 2e6)))
 def test_ticks_are_rounded_as_python_rounds(at_s: float):
     assert ticked(at_s) == round(at_s, 6)
+
+
+class Autoscaler:
+    """Releases the second node when nobody needs it, and asks for it again when somebody does."""
+
+    name = "autoscaler"
+    wakes_on = CAPACITY_CHANGES
+
+    def decide(self, view: Any, rng: Any) -> Any:
+        draft = view.draft()
+        short = [row for row in list(draft.waiting()) if not draft.start(row)]
+        here = view.nodes.row("n1") is not None
+        if short and not here and not view.requested_nodes():
+            draft.provision(node("n1", 4))
+        elif not short and here and view.capacity.up[1] and not any(1 in at.nodes for at in view.placed.values()):
+            with suppress(DraftError):
+                draft.release(1)
+        return draft.seal()
+
+
+def test_a_node_that_was_released_may_be_asked_for_again():
+    result = run([job("a", 10, 4), job("b", 10, 4, at=20), job("c", 10, 4, at=20)], "2x4:V100", Autoscaler())
+    # a runs on n0 and n1 is released; b takes n0 at 20, and c the node that is asked for then, which takes no time.
+    assert finished(result) == {"a": 10, "b": 30, "c": 30}
+    kinds = [type(record).__name__ for record in result.engine.journal.records]
+    assert kinds.count("Provision") == 1
+    assert kinds.count("NodeRemoved") >= 1
+
+
+def test_who_takes_over_expects_the_nodes_that_were_asked_for():
+    state = ClusterState(cluster("1x1:V100"))
+    state.requested["big"] = node("big", 4)
+    executor = VirtualExecutor.going_on(state, state.beliefs)
+    assert executor.observe(None) == (0.0, [NodeAdded(0.0, node("big", 4))])

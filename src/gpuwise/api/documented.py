@@ -23,7 +23,7 @@ _MEANINGS = {
     422: "A value is wrong; the message names it.",
     429: "Too many requests, or too many jobs; see Retry-After.",
     431: "The headers are too large.",
-    500: "Something went wrong inside the server; its log says more.",
+    500: "Something went wrong inside the server; see its log.",
     503: "Not now; see Retry-After.",
 }
 ANYWHERE = (400, 401, 403, 405, 408, 413, 414, 422, 429, 431, 500, 503)

@@ -94,7 +94,7 @@ def refused(error: GpuwiseError) -> Response:
 
 def crashed() -> Response:
     """The answer when something went wrong that nobody foresaw; the log has the rest."""
-    return problem(500, "something went wrong inside the server; its log says more")
+    return problem(500, "something went wrong inside the server; see its log")
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:

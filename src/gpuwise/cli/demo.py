@@ -17,8 +17,9 @@ from gpuwise.service.up import House, owner_name
 
 POLICY = "srtf"
 TOLD = {
-    "JobSubmitted": "submitted", "Start": "starts", "Resume": "resumes", "Suspend": "is driven out",
-    "JobSuspended": "has saved and left", "JobFinished": "done", "JobFailed": "failed", "JobCancelled": "cancelled",
+    "JobSubmitted": "submitted", "Start": "starts", "Resume": "resumes", "Suspend": "is preempted",
+    "JobSuspended": "checkpointed; GPUs released", "JobFinished": "done", "JobFailed": "failed",
+    "JobCancelled": "cancelled",
 }  # fmt: skip
 
 

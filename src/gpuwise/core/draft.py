@@ -26,7 +26,6 @@ from gpuwise.core.steps import (
     commands_of,
     exchange,
     moves_of,
-    nodes_with_newcomers,
 )
 from gpuwise.core.tasks import counts_for, task_counts, with_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
@@ -172,9 +171,7 @@ class Draft:
         if any(isinstance(step, Released) and step.node in last.before.nodes for step in self._steps):
             return False
         try:
-            newcomers = nodes_with_newcomers(self._state, self._placed)
-            shape = self._state.jobs.shape_by_row[job]
-            self._scratch().retake_from(self._state.capacity, last.before, shape, newcomers)
+            exchange(self._scratch(), self._state, {last.job: None}, {last.job: last.before}, self._placed)
             self._placed[last.job] = last.before
             self._repeated = True
             self._steps.append(Moved(last.job, None, last.before))
@@ -276,8 +273,8 @@ class Draft:
 
     def provision(self, node: NodeSpec) -> None:
         """Asks for a new node; it counts from the moment it has joined."""
-        if self._state.nodes.row(node.name) is not None:
-            raise DraftError(f"node {node.name!r} is in the cluster already")
+        if self._state.nodes.row(node.name) is not None or node.name in self._state.requested:
+            raise DraftError(f"node {node.name!r} is in the cluster already, or was asked for before")
         self._steps.append(Provisioned(node))
 
     def release(self, node: int) -> None:

@@ -161,6 +161,13 @@ class NodeRemoved(NodeEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseRefused(NodeEvent):
+    """A node that is not needed any more cannot be given back; it is in service again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost(NodeEvent):
     """A node went away; its jobs are requeued with the steps their checkpoints kept."""
 
@@ -214,8 +221,8 @@ class WokeUp(Event):
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     JobSubmitted, JobStarted, JobProgressed, JobSuspended, JobFinished, JobFailed, StartRefused, BackOffEnded,
-    JobCancelled, JobHeld, JobReleased, JobRevised, JobNoted, NodeAdded, NodeChanged, NodeRemoved, NodeLost,
-    NodeRestored, DeviceLost, DeviceRestored, DevicesClaimed, WokeUp,
+    JobCancelled, JobHeld, JobReleased, JobRevised, JobNoted, NodeAdded, NodeChanged, NodeRemoved, ReleaseRefused,
+    NodeLost, NodeRestored, DeviceLost, DeviceRestored, DevicesClaimed, WokeUp,
 )  # fmt: skip
 
 PROFILE_S = 60.0

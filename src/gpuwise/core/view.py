@@ -18,6 +18,7 @@ from gpuwise.core.protocols import Placer, RateModel
 from gpuwise.core.queue import WaitingQueue
 from gpuwise.core.rates import believed, steps_left, time_left_s
 from gpuwise.core.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
+from gpuwise.core.spec import NodeSpec
 from gpuwise.core.state import ClusterState
 from gpuwise.core.tables import Array, read_only
 from gpuwise.core.tasks import task_counts
@@ -161,6 +162,10 @@ class ClusterView:
         """How many tasks of each role a job has now; empty for one without roles, or without a place."""
         held = self.placed.get(job)
         return {} if held is None else task_counts(held.tasks)
+
+    def requested_nodes(self) -> tuple[NodeSpec, ...]:
+        """Nodes that were asked for and have not joined yet."""
+        return tuple(self._state.requested.values())
 
     def residents(self, node: int, device: int) -> tuple[int, ...]:
         """The jobs on a device, lowest first."""

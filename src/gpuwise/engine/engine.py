@@ -222,7 +222,8 @@ class Engine:
         """Everything that is wanted of the world: what an executor is told when it, or the engine, is new."""
         state = self.state
         wanted: list[Desired] = [NodeRequest(node, True) for node in state.requested.values()]
-        wanted += [NodeRequest(state.nodes.specs[state.nodes.row_of[name]], False) for name in sorted(state.released)]
+        leaving_rows = [row for name in sorted(state.released) if (row := state.nodes.row(name)) is not None]
+        wanted += [NodeRequest(state.nodes.specs[row], False) for row in leaving_rows]
         wanted += [self._cut(*where, slices) for where, slices in state.capacity.layouts.items()]
         wanted += self.addressed([self._run(job) for job in state.placed])
         status = state.jobs.status[: state.submitted]
@@ -393,6 +394,10 @@ class Engine:
             self._check_held(command.job)
         elif kind is Repartition:
             self._check_device(command.node, command.device)
+        elif kind is Release and not (command.node >= 0 and self.state.nodes.row(command.node) is not None):
+            raise InvalidDecisionError(f"there is no node {command.node}")
+        elif kind is Stop and not 0 <= command.job < self.state.submitted:
+            raise InvalidDecisionError(f"there is no job {command.job}")
 
     def _check_device(self, node: int, device: int) -> None:
         nodes = self.state.nodes

@@ -22,6 +22,7 @@ from gpuwise.core.events import (
     NodeLost,
     NodeRemoved,
     NodeRestored,
+    ReleaseRefused,
 )
 from gpuwise.core.jobs import Status
 from gpuwise.core.spec import NodeSpec, Sharing
@@ -41,6 +42,8 @@ def is_news(state: ClusterState, event: NodeEvent) -> bool:
             return state.nodes.specs[row] != event.node
         comes_back = row in state.capacity.down and event.node.name not in state.released
         return comes_back or state.nodes.specs[row] != still_drained(state.nodes.specs[row], event.node)
+    if isinstance(event, ReleaseRefused):
+        return event.node in state.released
     assert isinstance(event, (NodeRemoved, NodeLost, NodeRestored, DeviceLost, DeviceRestored, DevicesClaimed))
     row = state.nodes.row(event.node)
     if row is None:
@@ -66,7 +69,7 @@ def _added(state: ClusterState, event: NodeAdded) -> None:
         state.capacity.add_node(state.nodes.put(event.node))
     elif state.nodes.specs[row].is_same_machine(event.node):
         _change(state, row, still_drained(state.nodes.specs[row], event.node))
-        _set_up(state, row)
+        _back_in_service(state, row)
     else:
         _remove(state, row)
         state.capacity.add_node(state.nodes.put(event.node))
@@ -107,10 +110,17 @@ def _lost(state: ClusterState, event: NodeLost) -> None:
 def _restored(state: ClusterState, event: NodeRestored) -> None:
     row = state.nodes.row(event.node)
     if row is not None:
-        _set_up(state, row)
+        _back_in_service(state, row)
 
 
-def _set_up(state: ClusterState, row: int) -> None:
+def _release_refused(state: ClusterState, event: ReleaseRefused) -> None:
+    row = state.nodes.row(event.node)
+    state.released.discard(event.node)
+    if row is not None:
+        state.capacity.set_up(row, True)
+
+
+def _back_in_service(state: ClusterState, row: int) -> None:
     """A node is in service again, unless it was released and has only not left yet."""
     if state.nodes.names[row] not in state.released:
         state.capacity.set_up(row, True)
@@ -235,5 +245,6 @@ def _requeue(
 
 NODE_HANDLERS: dict[type[Event] | type[Command], Handler] = {
     NodeAdded: _added, NodeChanged: _changed, NodeRemoved: _removed, NodeLost: _lost, NodeRestored: _restored,
-    DeviceLost: _device_lost, DeviceRestored: _device_restored, DevicesClaimed: _claimed,
+    ReleaseRefused: _release_refused, DeviceLost: _device_lost, DeviceRestored: _device_restored,
+    DevicesClaimed: _claimed,
 }  # fmt: skip

@@ -44,6 +44,8 @@ def renumbered(document: dict[str, Any], order: Sequence[int]) -> dict[str, Any]
     """A snapshot with the nodes of these rows only, in this order: all that are not removed must be among them."""
     rows = {row: number for number, row in enumerate(order)}
     made = document | {"nodes": [document["nodes"][row] for row in order]}
+    names = {node["name"] for node in made["nodes"]}
+    made["released"] = [name for name in document["released"] if name in names]
     made["removed"] = [rows[row] for row in document["removed"] if row in rows]
     made["down"] = [rows[row] for row in document["down"] if row in rows]
     for name in ("lost", "claims", "layouts"):

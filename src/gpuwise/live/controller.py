@@ -32,7 +32,7 @@ from gpuwise.live.recovery import Layouts, MakeEngine, compacted, recover, to_js
 log = logging.getLogger("gpuwise.controller")
 Result = TypeVar("Result")
 Key = tuple[str, int, Phase] | str
-"""What makes observations the same: job, attempt and phase, or all of an event but its time."""
+"""What makes observations the same: job, attempt and phase, or the kind of an event and what it is about."""
 
 PROGRESS_EVERY_S = 1.0
 """How often progress alone is written."""
@@ -502,12 +502,14 @@ def _key(seen: Event | AttemptObserved) -> Key:
     """What makes two observations the same, whenever they are made."""
     if isinstance(seen, AttemptObserved):
         return seen.job, seen.attempt, seen.phase
-    return repr(replace(seen, at_s=0.0))  # NaN is not NaN
+    node = getattr(seen, "node", "")
+    parts = (type(seen).__name__, getattr(node, "name", node), getattr(seen, "device", ""), getattr(seen, "job", ""))
+    return " ".join(str(part) for part in parts if part != "")
 
 
 def _describe(key: Key) -> str:
     if isinstance(key, str):
-        return key.partition("(")[0]
+        return key
     job, attempt, phase = key
     return f"that attempt {attempt} of job {job} is {phase.name.lower()}"
 

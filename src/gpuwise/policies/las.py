@@ -26,7 +26,7 @@ class LeastAttainedService:
     """Jobs that have had little GPU time (time × GPUs) come before those that have had much.
 
     Attained service is cut into queues at ``thresholds_gpu_s``. In a queue those that run come first, then the others
-    in the order they came to it; a job that was driven out by an earlier queue is back at the head, one that has just
+    in the order they came to it; a job that was preempted by an earlier queue is back at the head, one that has just
     dropped into the queue is at the end (Gu et al., NSDI'19; order and thresholds as in the authors' simulator).
     """
 

@@ -14,7 +14,7 @@ from gpuwise.core.tables import Array
 from gpuwise.core.view import ClusterView
 
 MARGIN = 1e-3
-"""A job ranks below another if by more than this: rounding must not let two jobs drive each other out by turns."""
+"""A job ranks below another if by more than this: rounding must not let two jobs preempt each other by turns."""
 
 
 class Ranking(Protocol):

@@ -1,6 +1,6 @@
 """The demo: a dozen small trainings that show what a scheduler does, in about a minute.
 
-Two long ones take both devices. Shorter ones come a few seconds later and drive them out under ``srtf``; some of them
+Two long ones take both devices. Shorter ones come a few seconds later and preempt them under ``srtf``; some of them
 share a device, three are one array, one needs both devices at once, and one waits for others to compare them.
 """
 
@@ -128,7 +128,7 @@ def _compare(python: str, folder: Path, jobs: Sequence[str]) -> JobRequest:
 
 
 def describe(records: Sequence[JobRecord], attempts: Attempts | None = None) -> str:
-    """The demo's jobs as a table: how long each waited and ran, how often it was driven out, what it learned, where."""
+    """The demo's jobs as a table: how long each waited and ran, how often it was preempted, what it learned, where."""
     rows = [_HEADINGS, *(_row(record, attempts(record.uid) if attempts else ()) for record in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     return "\n".join(_line(row, widths) for row in rows)

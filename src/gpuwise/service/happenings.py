@@ -89,6 +89,7 @@ _WORDS: Mapping[str, Callable[[Body, Names], str]] = {
     "NodeAdded": lambda body, names: f"node {body['node']['name']} joined",
     "NodeChanged": lambda body, names: _changed(body),
     "NodeRemoved": lambda body, names: f"node {_node(body['node'], names)} was removed",
+    "ReleaseRefused": lambda body, names: f"node {_node(body['node'], names)} cannot be released; it is in service",
     "NodeLost": lambda body, names: f"node {_node(body['node'], names)} is lost",
     "NodeRestored": lambda body, names: f"node {_node(body['node'], names)} is back",
     "DeviceLost": lambda body, names: f"{_device(body, names)} is lost",
@@ -103,5 +104,5 @@ _WORDS: Mapping[str, Callable[[Body, Names], str]] = {
     "Rearrange": lambda body, names: f"{len(body['moves'])} jobs change places",
     "Repartition": lambda body, names: f"{_device(body, names)} is cut into {len(body['slices']) or 'no'} slices",
     "Provision": lambda body, names: f"node {body['node']['name']} is asked for",
-    "Release": lambda body, names: f"node {_node(body['node'], names)} is given back",
+    "Release": lambda body, names: f"node {_node(body['node'], names)} is released",
 }

@@ -10,7 +10,17 @@ from itertools import count
 from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import PROFILE_S, Event, JobRevised, JobSubmitted, NodeAdded, NodeLost, NodeRestored, WokeUp
+from gpuwise.core.events import (
+    PROFILE_S,
+    Event,
+    JobRevised,
+    JobSubmitted,
+    NodeAdded,
+    NodeLost,
+    NodeRemoved,
+    NodeRestored,
+    WokeUp,
+)
 from gpuwise.core.jobs import JobTable, Status
 from gpuwise.core.needs import EXCLUSIVE
 from gpuwise.core.nodes import NodeTable
@@ -106,6 +116,8 @@ class VirtualExecutor:
         executor._arrived = len(jobs)
         executor._now_s = state.now_s
         executor._attempt = jobs.placements[: len(jobs)].tolist()
+        for node in state.requested.values():  # when it will come, nobody knows
+            executor._push(state.now_s, NodeAdded(state.now_s, node))
         for job in range(len(jobs)):
             done, status = jobs.steps_done.item(job), state.status(job)
             if status is Status.RUNNING:
@@ -205,10 +217,13 @@ class VirtualExecutor:
         moves.clear()
 
     def _change(self, now_s: float, wanted: Desired) -> None:
-        """Cuts a device, or brings a node."""
-        if isinstance(wanted, NodeRequest) and wanted.wanted:
+        """Cuts a device, brings a node, or takes one away."""
+        if isinstance(wanted, NodeRequest):
             at_s = now_s + self._provision_s
-            self._push(at_s, NodeAdded(at_s, wanted.node))
+            if wanted.wanted:
+                self._push(at_s, NodeAdded(at_s, wanted.node))
+            else:
+                self._push(now_s, NodeRemoved(now_s, wanted.node.name))
         if not isinstance(wanted, DeviceCut):
             return
         where = wanted.at

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def cancel_command(
     ids: JobsArgument, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
 ) -> None:
-    """Take jobs back. What runs is ended, and jobs that wait for them are taken back too."""
+    """Cancel jobs. What runs is ended, and jobs that wait for them are cancelled too."""
     _act("cancel", ids, server, state, output)
 
 

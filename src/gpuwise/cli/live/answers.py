@@ -34,7 +34,7 @@ def refusal(target: Target, path: str, status: int, headers: Message, body: byte
         return LiveError(f"{target.url} sends us to {headers.get('Location', 'elsewhere')}; give that as --server")
     if status == 404 and message and path.startswith("/v1/jobs/"):
         return NoSuchJobError(message)
-    kind, what, hint = _MEANINGS.get(status, (UnreachableError, "{url} failed with {status}", "its log says more"))
+    kind, what, hint = _MEANINGS.get(status, (UnreachableError, "{url} failed with {status}", "see its log"))
     words = {"url": target.url, "path": path, "status": status, "token_from": target.token_from}
     hint = "" if message and status in (404, 409, 429) else hint.format(**words, later_s=_later_s(headers))
     error = kind("; ".join(filter(None, (message or what.format(**words), hint))))

@@ -67,9 +67,9 @@ class Submission:
             try:
                 self._client.post("jobs", uid, "cancel")
             except LiveError as error:
-                print(f"gpuwise: job {uid} was submitted and not taken back: {error}", file=sys.stderr)
+                print(f"gpuwise: job {uid} was submitted and could not be cancelled: {error}", file=sys.stderr)
             else:
-                print(f"gpuwise: job {uid} was submitted and is taken back", file=sys.stderr)
+                print(f"gpuwise: job {uid} was submitted and is cancelled again", file=sys.stderr)
 
     def _tell(self, sent: Mapping[str, Sequence[Job]]) -> None:
         if self._output is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuwise.core.assignments import Desired, NodeRequest
-from gpuwise.core.events import NodeRemoved, WokeUp
+from gpuwise.core.events import NodeRemoved, ReleaseRefused, WokeUp
 from gpuwise.core.observations import Observations
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.live.clock import Clock
@@ -83,10 +83,10 @@ class LocalExecutor:
                 self._decline(each)
 
     def _decline(self, request: NodeRequest) -> None:
-        """Reports that a node cannot be had; that this one cannot be given back is only logged."""
+        """Reports that a node cannot be had, or that this one cannot be given back."""
         log.error("node %s: this machine has the devices it has", request.node.name)
-        if request.wanted:
-            self._outbox.events.append(NodeRemoved(self._clock.now_s(), request.node.name))
+        kind = NodeRemoved if request.wanted else ReleaseRefused
+        self._outbox.events.append(kind(self._clock.now_s(), request.node.name))
 
     def observe(self, until_s: float | None) -> Observations:
         """What is seen next, or nothing when `wake` was called; at ``until_s`` at the latest, with `WokeUp`."""

@@ -16,7 +16,6 @@ from gpuwise.core.needs import ON_ONE_NODE, Role
 from gpuwise.core.protocols import Placer
 from gpuwise.core.tasks import counts_for, host_needs, with_counts
 from gpuwise.policies.placing.host_tasks import HostTasks
-from gpuwise.policies.placing.one_type import of_one_type
 from gpuwise.policies.placing.placement import worst_fit
 
 
@@ -79,7 +78,7 @@ class RolePlacer:
             return found._replace(tasks=tasks)
         if len(roles) == 1 and roles[0].gpus == 1:
             return None  # one by one would find no other room than the gang, but split it where the placement does not
-        tried = (self._one_by_one(capacity.fork(), narrow, roles) for narrow in _by_type(capacity, shape))
+        tried = (self._one_by_one(trial, shape, roles) for trial in _by_type(capacity, shape))
         return next((placement for placement in tried if placement is not None), None)
 
     def _one_by_one(self, trial: Capacity, shape: Shape, roles: Sequence[Role]) -> Placement | None:
@@ -102,12 +101,12 @@ class RolePlacer:
         return how._replace(grants=grants, tasks=made)
 
 
-def _by_type(capacity: Capacity, shape: Shape) -> list[Shape]:
-    """What a job asks for, on each GPU type that it may have: all its tasks have GPUs of one type, as any gang."""
-    types, codes = capacity.nodes.types, capacity.types_for(shape)
-    if len({types[code] for code in codes}) == 1:
-        return [shape]
-    return [of_one_type(shape, types, code) for code in codes]
+def _by_type(capacity: Capacity, shape: Shape) -> Iterator[Capacity]:
+    """What is free of each GPU type that a job may have: all its tasks have GPUs of one type, as any gang."""
+    type_of, codes = capacity.nodes.type_of, capacity.types_for(shape)
+    for code in codes:
+        nodes = sum(1 << node for node, each in enumerate(type_of) if each == code)
+        yield within(capacity, nodes) if len(codes) > 1 else capacity.fork()
 
 
 def _as_one(shape: Shape, roles: Iterable[Role]) -> Shape:
