@@ -54,7 +54,7 @@ class Entry:
     def is_default(self, value: Any) -> bool:
         """Whether a value is the default; NaN equals NaN."""
         default = self.default
-        return value is default or bool(value == default) or (value != value and default != default)
+        return bool(value == default) or (value != value and default != default)
 
 
 _KNOWN: dict[type[Any], Mapping[str, Entry]] = {}
@@ -126,7 +126,7 @@ def plain(declared: Any, declaration: type[Any] | None = None) -> dict[str, Any]
     made = {}
     for name, entry in entries(declaration or type(declared)).items():
         value = getattr(declared, name)
-        if not entry.is_default(value):
+        if value is not entry.default and not entry.is_default(value):  # most are at their default
             made[name] = entry.plain(value)
     return made
 

@@ -175,7 +175,7 @@ class VirtualExecutor:
                 self._move(now_s, moves)
                 self._change(now_s, each)
                 continue
-            uid, attempt, intent, placement, *_ = each
+            uid, attempt, intent, placement, _, _, _, _ = each
             job = row_of[uid]
             if intent is RUN and job in placed:
                 if attempt != self._attempt[job]:
