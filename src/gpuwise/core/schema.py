@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import get_annotations
 from types import NoneType, SimpleNamespace, UnionType
@@ -176,18 +176,18 @@ class Records(Kind):
         given = [f"{key}={getattr(each, key)!r}" for key in rest if getattr(each, key) != known[key].default]
         return ",".join((f"{getattr(each, first)}:{getattr(each, second)}", *given))
 
-    def from_text(self, text: str, read: Callable[[Entry, str], Any] | None = None) -> Any:
-        """One object from text such as ``ps:2,cpus=4``; ``read`` makes values of what stands behind ``=``."""
+    def from_text(self, text: str) -> Any:
+        """One object from text such as ``ps:2,cpus=4``."""
         head, *rest = text.split(",")
         first, _, second = head.partition(":")
-        known, read = entries(self.declaration), read or _number
+        known = entries(self.declaration)
         names = list(known)
         given: dict[str, Any] = {names[0]: first} | ({names[1]: int(second)} if second else {})
         for part in rest:
             key, _, value = (word.strip() for word in part.partition("="))
             if key not in names[2:]:
                 raise ValueError(f"{key!r} is not one of {', '.join(names[2:])}")
-            given[key] = read(known[key], value)
+            given[key] = _number(known[key], value)
         return self.declaration(**given)
 
 

@@ -82,7 +82,7 @@ def cluster_of(document: dict[str, Any]) -> ClusterSpec:
 
 
 def restore(state: ClusterState, document: dict[str, Any], *, keep_order: bool = True) -> None:
-    """Fills an empty state of the same nodes; without ``keep_order`` the line is made anew by the policy's key."""
+    """Fills an empty state of the same nodes; without ``keep_order`` the queue is sorted again by the policy's key."""
     state.now_s = document["now_s"]
     _restore_devices(state, document)
     jobs = state.jobs

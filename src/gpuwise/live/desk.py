@@ -233,7 +233,7 @@ class Desk:
         )
 
     def cancel(self, now_s: float, uids: Iterable[str], why: str) -> list[Event]:
-        """Jobs are taken back, and those that wait for them with them."""
+        """Jobs are cancelled, and those that wait for them with them."""
         return self._cancel(now_s, ((uid, why) for uid in uids))
 
     def _cancel(self, now_s: float, doomed: Iterable[tuple[str, str]]) -> list[Event]:
