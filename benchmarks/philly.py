@@ -7,8 +7,8 @@ import resource
 from time import perf_counter
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.service.data import data_dir
-from gpuwise.service.simulate import simulate
+from gpuwise.service.offline.data import data_dir
+from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.traces import Trace, prolong, read_trace
 
 CLUSTER = "312x8:V100"

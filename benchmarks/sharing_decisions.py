@@ -11,7 +11,7 @@ import numpy as np
 from gpuwise.core.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.predict.rates import InterferenceRates
-from gpuwise.service.simulate import simulate
+from gpuwise.service.offline.simulate import simulate
 
 POLICIES = {
     "proactive": "25x8:V100", "reactive": "25x8:V100", "pack": "25x8:V100", "gain": "12x8:P100+13x8:V100",

@@ -17,12 +17,12 @@ from pathlib import Path
 import gpuwise
 from gpuwise.core.assignments import Assignment, Intent, Where
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.needs import Sharing
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.request import JobRequest
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.live.clock import Clock
 from gpuwise.live.local.executor import LocalExecutor
-from gpuwise.live.local.launch import LaunchSpec
+from gpuwise.live.local.supervisor.launch import LaunchSpec
 
 STEP_S = 0.005
 TRAINING = f"""

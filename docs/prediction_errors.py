@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict import registry
-from gpuwise.predict.recipes import recipes
+from gpuwise.predict.fitting.recipes import recipes
 
 PAGE = Path(__file__).with_name("prediction.md")
 BEGIN, END = "<!-- errors:begin -->\n", "<!-- errors:end -->"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwise.service.reproduce.registry import reproduce
-from gpuwise.service.reproduce.rows import Row
+from gpuwise.experiments.registry import reproduce
+from gpuwise.experiments.rows import Row
 
 PAGE = Path(__file__).with_name("reproduction.md")
 EXPERIMENTS = ("priority", "colocation", "sharing")

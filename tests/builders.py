@@ -8,18 +8,18 @@ from typing import Any
 
 import polars as pl
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Command, Decision, Grant, MigSlice, Placement
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import Event, JobSubmitted
-from gpuwise.core.jobs import JobTable, Shape
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.table import JobTable, Shape
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB
-from gpuwise.core.view import ClusterView
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit
-from gpuwise.service.simulate import simulate
+from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.result import SimulationResult
 
 

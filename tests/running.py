@@ -14,7 +14,7 @@ import uvicorn
 
 from gpuwise.api.app import ApiSettings, create_app
 from gpuwise.core.records import Role
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 ENDED = ("succeeded", "failed", "cancelled")
 ROLES = {"ada": Role.ADMIN, "bob": Role.USER, "cy": Role.USER, "vi": Role.VIEWER}
@@ -35,9 +35,9 @@ class Running:
     """A service with an administrator (ada), two users (bob, cy), a viewer (vi), and somebody without a token."""
 
     def __init__(self, folder: Path, settings: ApiSettings | None = None, **up: Any) -> None:
-        self.house = House(Settings(state=folder, policy="fifo", **{"devices": 4, **up}))
-        self.controller, self.service = self.house.controller, self.house.service
-        self.jobs_folder = self.house.folder.jobs
+        self.deployment = LocalDeployment(Settings(state=folder, policy="fifo", **{"devices": 4, **up}))
+        self.controller, self.service = self.deployment.controller, self.deployment.service
+        self.jobs_folder = self.deployment.folder.jobs
         self.app = create_app(self.service, settings)
         self.secrets = {name: self.token(name, role) for name, role in ROLES.items()}
         self.server = Server(self.app)
@@ -54,7 +54,7 @@ class Running:
     def audit(self, count: int = 20) -> list[tuple[str, str, str, str]]:
         """Who did what to what with what outcome, newest first; what was noted before is in it."""
         self.controller.ask(lambda _: None).result(30)
-        found = self.house.store.audit(limit=count)
+        found = self.deployment.store.audit(limit=count)
         return [(entry.user, entry.action, entry.target, entry.outcome) for _, entry in found]
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Running:
         self.client.close()
         self.service.feed.close()
         self.server.close()
-        self.house.close()
+        self.deployment.close()
 
 
 def _runs(attempt: Path) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gpuwise.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest, Where
-    from gpuwise.core.capacity import Capacity, OverAllocationError
+    from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+    from gpuwise.core.cluster.nodes import Distance, NodeTable
     from gpuwise.core.commands import (
         NOTHING,
         Command,
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
         TaskGrant,
         Why,
     )
-    from gpuwise.core.draft import Draft
+    from gpuwise.core.decision.draft import Draft
+    from gpuwise.core.decision.steps import DraftError
+    from gpuwise.core.decision.view import ClusterView
     from gpuwise.core.errors import GpuwiseError, ReadOnlyError, UnknownNameError
     from gpuwise.core.events import (
         CAPACITY_CHANGES,
@@ -61,10 +65,9 @@ if TYPE_CHECKING:
         StartRefused,
         WokeUp,
     )
-    from gpuwise.core.jobs import JobTable, Shape, Status
-    from gpuwise.core.nodes import Distance, NodeTable
+    from gpuwise.core.job.property import PropertyError
+    from gpuwise.core.job.table import JobTable, Shape, Status
     from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase, RankStatus
-    from gpuwise.core.property import PropertyError
     from gpuwise.core.protocols import Executor, MakeRates, Placer, Policy, RateModel
     from gpuwise.core.rates import (
         BoundedRates,
@@ -79,15 +82,13 @@ if TYPE_CHECKING:
         time_left_s,
     )
     from gpuwise.core.spec import ClusterSpec, Forecast, JobSpec, NodeSpec, Role, Sharing, Source
-    from gpuwise.core.steps import DraftError
-    from gpuwise.core.view import ClusterView
     from gpuwise.devices import gpu_type, gpu_types
     from gpuwise.engine.drive import StalledError
     from gpuwise.engine.engine import InvalidDecisionError
     from gpuwise.predict.conformance import check_predictor
     from gpuwise.predict.rates import InterferenceRates, PredictedRates
-    from gpuwise.service.predict import predict
-    from gpuwise.service.simulate import Truth, simulate
+    from gpuwise.service.offline.predict import predict
+    from gpuwise.service.offline.simulate import Truth, simulate
     from gpuwise.sim.conformance import NotConformingError, check_policy
     from gpuwise.sim.faults import NodeFault
     from gpuwise.sim.result import SimulationResult
@@ -96,12 +97,12 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "gpuwise.core.assignments": "Assignment Desired DeviceCut Intent NodeRequest Where",
-    "gpuwise.core.capacity": "Capacity OverAllocationError",
+    "gpuwise.core.cluster.capacity": "Capacity OverAllocationError",
     "gpuwise.core.commands": (
         "Command Decision Explain Grant MigSlice Migrate NOTHING Placement Provision Rearrange Reason "
         "Release Repartition Resize Resume Start Stop Suspend TaskGrant Why"
     ),
-    "gpuwise.core.draft": "Draft",
+    "gpuwise.core.decision.draft": "Draft",
     "gpuwise.core.errors": "GpuwiseError ReadOnlyError UnknownNameError",
     "gpuwise.core.events": (
         "BackOffEnded CAPACITY_CHANGES DeviceLost DeviceRestored DevicesClaimed Event JobCancelled "
@@ -109,25 +110,25 @@ _NAMES = {
         "JobSubmitted JobSuspended NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored "
         "ReleaseRefused StartRefused WokeUp"
     ),
-    "gpuwise.core.jobs": "JobTable Shape Status",
-    "gpuwise.core.nodes": "Distance NodeTable",
+    "gpuwise.core.job.table": "JobTable Shape Status",
+    "gpuwise.core.cluster.nodes": "Distance NodeTable",
     "gpuwise.core.observations": "AttemptObserved Cause Details Observations Phase RankStatus",
-    "gpuwise.core.property": "PropertyError",
+    "gpuwise.core.job.property": "PropertyError",
     "gpuwise.core.protocols": "Executor MakeRates Placer Policy RateModel",
     "gpuwise.core.rates": (
         "BoundedRates ComposedRates DeclaredRates DeclaredSharing LinearScaling Rates Scaling "
         "SharingPart progresses time_left_s"
     ),
     "gpuwise.core.spec": "ClusterSpec Forecast JobSpec NodeSpec Role Sharing Source",
-    "gpuwise.core.steps": "DraftError",
-    "gpuwise.core.view": "ClusterView",
+    "gpuwise.core.decision.steps": "DraftError",
+    "gpuwise.core.decision.view": "ClusterView",
     "gpuwise.devices": "gpu_type gpu_types",
     "gpuwise.engine.drive": "StalledError",
     "gpuwise.engine.engine": "InvalidDecisionError",
     "gpuwise.predict.conformance": "check_predictor",
     "gpuwise.predict.rates": "InterferenceRates PredictedRates",
-    "gpuwise.service.predict": "predict",
-    "gpuwise.service.simulate": "Truth simulate",
+    "gpuwise.service.offline.predict": "predict",
+    "gpuwise.service.offline.simulate": "Truth simulate",
     "gpuwise.sim.conformance": "NotConformingError check_policy",
     "gpuwise.sim.faults": "NodeFault",
     "gpuwise.sim.result": "SimulationResult",
@@ -254,6 +255,16 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'gpuwise' has no attribute {name!r}")
+
+
+class _CallablePackage(ModuleType):
+    """The package `gpuwise.predict`, which is also the use case ``gpuwise.predict(model, batch=64)``."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return import_module("gpuwise.service.offline.predict").predict(*args, **kwargs)
+
+
+import_module("gpuwise.predict").__class__ = _CallablePackage
 
 
 def __dir__() -> list[str]:

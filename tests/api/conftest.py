@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuwise.api.access.authentication import Rates
 from gpuwise.api.app import ApiSettings
-from gpuwise.api.keeper import Rates
-from gpuwise.service.rates import Rate
+from gpuwise.service.live.rate_limits import Rate
 from running import Running
 
 

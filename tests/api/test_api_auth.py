@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuwise.api.access.authentication import COOKIE, Rates
 from gpuwise.api.app import ApiSettings, create_app
-from gpuwise.api.keeper import COOKIE, Rates
 from gpuwise.core.records import Role
-from gpuwise.service.rates import Rate
+from gpuwise.service.live.rate_limits import Rate
 from running import Person, Running, Server
 
 
@@ -37,7 +37,7 @@ def test_tokens_are_made_listed_and_revoked(running: Running) -> None:
 
 def test_a_secret_is_not_kept(running: Running) -> None:
     made = running.ada.post("/v1/tokens", {"user": "dee"}).json()
-    kept = b"".join(path.read_bytes() for path in running.house.folder.path.glob("gpuwise.db*"))
+    kept = b"".join(path.read_bytes() for path in running.deployment.folder.path.glob("gpuwise.db*"))
     assert made["id"].encode() in kept
     assert made["secret"].encode() not in kept
 
@@ -116,7 +116,7 @@ def log_in(running: Running, browser: httpx.Client, name: str = "bob") -> None:
     assert answer.status_code == 200, answer.text
     assert answer.json() == {
         "user": name,
-        "role": str(running.house.service.access.by_secret(running.secrets[name]).role),
+        "role": str(running.deployment.service.access.by_secret(running.secrets[name]).role),
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpuwise.api import answers
+from gpuwise.api.schema import answers
 from gpuwise.core.records import Role
-from gpuwise.service import feed
+from gpuwise.service.live import feed
 from running import Person, Running, wait_for
 
 

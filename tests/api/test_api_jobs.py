@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwise.api import answers
+from gpuwise.api.schema import answers
 from running import Running, wait_for
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpuwise.api import limits
+from gpuwise.api.access import limits
 from gpuwise.api.app import create_app
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.records import QueueRecord, StoreError
-from gpuwise.live.desk import LimitError
 from gpuwise.live.inbox import BusyError, ClosedError
-from gpuwise.service import threads
+from gpuwise.live.intake import LimitError
+from gpuwise.service.live import threads
 from running import Running, Server
 
 
@@ -148,7 +148,7 @@ def test_a_store_that_cannot_be_read_is_told(running: Running, monkeypatch: pyte
     def fail(*given: Any, **named: Any) -> None:
         raise StoreError("the disk has failed")
 
-    monkeypatch.setattr(running.house.store, "jobs", fail)
+    monkeypatch.setattr(running.deployment.store, "jobs", fail)
     answer = running.bob.get("/v1/jobs")
     assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the disk has failed")
 
@@ -188,7 +188,7 @@ def test_health_tells_of_trouble_but_not_which(running: Running, monkeypatch: py
 
 
 def test_health_tells_of_a_controller_that_does_not_answer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.service.overview.HEALTH_PATIENCE_S", 0.05)
+    monkeypatch.setattr("gpuwise.service.live.overview.HEALTH_PATIENCE_S", 0.05)
     monkeypatch.setattr(running.service.overview, "_fine_until", 0.0)
     monkeypatch.setattr(running.controller, "ask", lambda question: Future())
     assert running.nobody.get("/v1/health").status_code == 503

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwise.live.desk import NotPossibleError
-from gpuwise.service.joblogs import JobLogs
-from gpuwise.service.refusals import InvalidError
+from gpuwise.live.intake import NotPossibleError
+from gpuwise.service.live.job_logs import JobLogs
+from gpuwise.service.live.refusals import InvalidError
 from running import Running, wait_for
 
 
@@ -214,7 +214,7 @@ def test_following_a_job_that_has_ended_ends_at_once(running: Running) -> None:
 
 
 def test_a_link_that_a_job_put_in_its_folder_is_not_followed(running: Running) -> None:
-    secret = running.house.folder.path / "token"
+    secret = running.deployment.folder.path / "token"
     uid = running.bob.submit("sh", "-c", f"cd ..; rm output.log; ln -s {secret} output.log; sleep 60")
     log = running.jobs_folder / uid / "output.log"
     wait_for(log.is_symlink, "the link")

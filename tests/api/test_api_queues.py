@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gpuwise.api import answers
+from gpuwise.api.schema import answers
 from running import Running
 
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
+from gpuwise.api.access.authentication import Rates
 from gpuwise.api.app import ApiSettings, create_app
-from gpuwise.api.keeper import Rates
-from gpuwise.service.rates import Rate
+from gpuwise.service.live.rate_limits import Rate
 from running import Running
 
 CHECKS = [

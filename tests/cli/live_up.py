@@ -16,7 +16,7 @@ from typing import Any
 
 from command import COMMAND, Answer
 
-from gpuwise.cli.live.client import connect
+from gpuwise.cli.client.http import connect
 
 PATIENCE_S = 60.0
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwise.cli.live.draft import Draft
-from gpuwise.cli.live.fields import FIELDS
-from gpuwise.cli.live.jobfile import read_jobfile
+from gpuwise.cli.submit.draft import Draft
+from gpuwise.cli.submit.fields import FIELDS
+from gpuwise.cli.submit.job_file import read_jobfile
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "jobs"
 GIB = 2**30

@@ -10,16 +10,16 @@ from time import perf_counter
 import pytest
 from live_scripted import SILENCE, TOKEN, chunked, job, refused, reply, scripted
 
-from gpuwise.cli.live import client as module
-from gpuwise.cli.live.client import Client
-from gpuwise.cli.live.errors import (
+from gpuwise.cli.client import http as module
+from gpuwise.cli.client.errors import (
     BrokenError,
     LiveError,
     NoSuchJobError,
     NotPermittedError,
     UnreachableError,
 )
-from gpuwise.cli.live.target import Target
+from gpuwise.cli.client.http import Client
+from gpuwise.cli.client.target import Target
 
 CUT_OFF = b"HTTP/1.1 200 Said\r\nContent-Length: 100\r\n\r\n{"
 JOBS = reply({"jobs": [job()]})

@@ -9,9 +9,9 @@ import pytest
 import typer
 
 from gpuwise.cli import live
-from gpuwise.cli.live.errors import EXIT_CODES
-from gpuwise.cli.live.fields import FIELDS
-from gpuwise.cli.live.jobfile import read_jobfile
+from gpuwise.cli.client.errors import EXIT_CODES
+from gpuwise.cli.submit.fields import FIELDS
+from gpuwise.cli.submit.job_file import read_jobfile
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 

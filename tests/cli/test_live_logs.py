@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from live_scripted import TOKEN, chunked, job, reply, scripted
 
-from gpuwise.cli.live import logs, patience
-from gpuwise.cli.live.client import Client
-from gpuwise.cli.live.target import Target
+from gpuwise.cli.client import reconnect as patience
+from gpuwise.cli.client.http import Client
+from gpuwise.cli.client.target import Target
+from gpuwise.cli.live import logs
 
 
 @pytest.fixture

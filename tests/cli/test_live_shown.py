@@ -13,15 +13,15 @@ from command import COMMAND
 from live_scripted import TOKEN, job, reply, scripted
 from rich.console import Console, RenderableType
 
-from gpuwise.cli.live import watch
-from gpuwise.cli.live.complete import complete_policies
-from gpuwise.cli.live.dashboard import bar, draw
-from gpuwise.cli.live.errors import UnreachableError
-from gpuwise.cli.live.jobs import as_shown
+from gpuwise.cli.client.errors import UnreachableError
+from gpuwise.cli.live.completion import complete_policies
 from gpuwise.cli.live.queue import COLUMNS, DROP
-from gpuwise.cli.live.tables import fitting, printable
-from gpuwise.cli.live.times import both, local, relative, span
-from gpuwise.cli.live.watch import table
+from gpuwise.cli.show import watch
+from gpuwise.cli.show.dashboard import bar, draw
+from gpuwise.cli.show.jobs import as_shown
+from gpuwise.cli.show.tables import fitting, printable
+from gpuwise.cli.show.times import both, local, relative, span
+from gpuwise.cli.show.watch import table
 from gpuwise.core.errors import GpuwiseError
 
 NOW = 1.7e9
@@ -61,8 +61,8 @@ def test_help_needs_neither_network_nor_drawing(words: list[str]) -> None:
     )
     done = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, check=True)
     loaded = done.stdout.rsplit("LOADED", 1)[1].split()
-    assert "gpuwise.cli.live.submit" in loaded
-    assert not {"http.client", "ssl", "rich", "numpy", "gpuwise.core.jobs"} & set(loaded)
+    assert "gpuwise.cli.submit.command" in loaded
+    assert not {"http.client", "ssl", "rich", "numpy", "gpuwise.core.job.table"} & set(loaded)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

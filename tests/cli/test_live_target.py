@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwise.cli.live.errors import LiveError, NotPermittedError, UnreachableError
-from gpuwise.cli.live.target import find_target, is_loopback
+from gpuwise.cli.client.errors import LiveError, NotPermittedError, UnreachableError
+from gpuwise.cli.client.target import find_target, is_loopback
 
 URL = "http://127.0.0.1:8787"
 VARIABLES = (

@@ -13,9 +13,10 @@ import pytest
 from command import Answer, gpuwise
 from live_scripted import TOKEN, Scripted, chunked, job, refused, reply, scripted
 
-from gpuwise.cli.live import patience, waiting
-from gpuwise.cli.live.errors import LiveError
-from gpuwise.cli.live.jobs import checked_ids
+from gpuwise.cli.client import reconnect as patience
+from gpuwise.cli.client.errors import LiveError
+from gpuwise.cli.live import wait as waiting
+from gpuwise.cli.show.jobs import checked_ids
 
 Run = Callable[..., tuple[Answer, Scripted]]
 JOBS = reply({"jobs": [job()]})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import gpuwise
 
-from gpuwise.service.reproduce import registry
-from gpuwise.service.reproduce.rows import Row
+from gpuwise.experiments import registry
+from gpuwise.experiments.rows import Row
 
 ROWS = [
     Row("priority", "time", "s", 100.0, 101.0, 0.05, "the mix is assumed"),

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import HALVES, capacity_of, cluster, job, mig, node, on, shapes_of
-from gpuwise.core.capacity import Capacity, OverAllocationError, first, members, node_set
+from gpuwise.core.cluster.capacity import Capacity, OverAllocationError, first, members, node_set
 from gpuwise.core.commands import Grant, MigSlice, Placement
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from test_capacity import snapshot
 
 from builders import HALVES, cluster, commands_of, draft_with, engine_with, job, mig, node, on
-from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import Migrate, Rearrange, Release, Resize, Resume, Start, Suspend
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.events import DevicesClaimed, JobHeld, JobStarted, JobSubmitted, JobSuspended, NodeChanged, WokeUp
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
-from gpuwise.core.steps import DraftError
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import snapshot as document

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from builders import job
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.jobs import ENDED, LIFE_CYCLE, PLACED, WAITING, JobTable, Status
-from gpuwise.core.schema import plain
+from gpuwise.core.job.schema import plain
+from gpuwise.core.job.table import ENDED, LIFE_CYCLE, PLACED, WAITING, JobTable, Status
 from gpuwise.core.spec import JobSpec, Sharing
 
 times = st.floats(0, 1e6)

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from builders import cluster, engine_with, job, mig, node, on
+from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.events import JobProgressed, JobStarted, WokeUp
-from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import node_table
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.rates import (
     BoundedRates,
     ComposedRates,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from builders import job
-from gpuwise.core.jobs import JobTable
-from gpuwise.core.queue import WaitingQueue
+from gpuwise.core.cluster.queue import WaitingQueue
+from gpuwise.core.job.table import JobTable
 
 JOBS = 24
 keys = st.floats(0, 5).map(lambda key: round(key, 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuwise.core.job.retries import History, Memory, back_off_s, judge
 from gpuwise.core.observations import Cause
-from gpuwise.core.retries import History, Memory, back_off_s, judge
 
 NONE = Memory(0.0, 0.0, 0.0)
 

@@ -12,20 +12,20 @@ import polars as pl
 import pytest
 
 from builders import cluster, engine_with
-from gpuwise.api.jobbody import JobBody, body_of
-from gpuwise.api.views import job as job_view
-from gpuwise.cli.live.fields import FIELDS, KEY_OF
-from gpuwise.core.jobs import SHAPE_FIELDS, JobTable
-from gpuwise.core.kinds import Choice, Number, Whole
-from gpuwise.core.needs import Forecast, JobNeeds, Role, Sharing, Source
-from gpuwise.core.property import Property, PropertyError
+from gpuwise.api.schema.job_body import JobBody, body_of
+from gpuwise.api.schema.views import job as job_view
+from gpuwise.cli.submit.fields import FIELDS, KEY_OF
+from gpuwise.core.job.kinds import Choice, Number, Whole
+from gpuwise.core.job.needs import Forecast, JobNeeds, Role, Sharing, Source
+from gpuwise.core.job.property import Property, PropertyError
+from gpuwise.core.job.request import MAX_INDEX, JobRequest
+from gpuwise.core.job.schema import Entry, check, entries, plain, revive
+from gpuwise.core.job.table import SHAPE_FIELDS, JobTable
 from gpuwise.core.records import JobRecord
-from gpuwise.core.request import MAX_INDEX, JobRequest
-from gpuwise.core.schema import Entry, check, entries, plain, revive
 from gpuwise.core.spec import JobSpec
 from gpuwise.engine.journal import job_spec, replay
 from gpuwise.engine.snapshot import restore, snapshot
-from gpuwise.service.simulate import _job_columns
+from gpuwise.service.offline.simulate import _job_columns
 from gpuwise.sim.traces import TRACE_SCHEMA, read_trace, trace_from_frame, write_trace
 
 SAMPLES: dict[str, Any] = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import capacity_of, cluster, job, node, shapes_of
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
 
 WRONG_JOBS = {

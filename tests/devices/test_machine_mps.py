@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwise.devices.mps import Mps, MpsError
+from gpuwise.devices.nvml.mps import Mps, MpsError
 
 SCRIPT = Path(__file__).parent / "nvml_standin" / "bin" / "nvidia-cuda-mps-control"
 
@@ -71,7 +71,7 @@ class TestDaemon:
             Mps(folder).start()
 
     def test_a_daemon_that_starts_and_never_answers_is_no_daemon(self, folder, monkeypatch):
-        monkeypatch.setattr("gpuwise.devices.mps.PATIENCE_S", (0.0, 0.01))
+        monkeypatch.setattr("gpuwise.devices.nvml.mps.PATIENCE_S", (0.0, 0.01))
         monkeypatch.setenv("HOME", "/nonexistent/mute")
 
         with pytest.raises(MpsError, match="does not answer; see"):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.core.capacity import Claim
+from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import ENDED, PLACED, WAITING, Status
+from gpuwise.core.job.table import ENDED, PLACED, WAITING, Status
 from gpuwise.core.spec import Role, Sharing
-from gpuwise.core.state import ClusterState
 
 WHOLE = 1000
 

@@ -10,7 +10,7 @@ from random_policy import LAYOUTS
 
 from builders import HALVES, Scripted, cluster, job, mig, node, on
 from gpuwise.core.commands import Grant, Placement, TaskGrant
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
 from gpuwise.core.events import (
     DevicesClaimed,
     Event,

@@ -21,7 +21,7 @@ from gpuwise.core.events import (
     NodeRemoved,
     NodeRestored,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import NodeSpec
 from gpuwise.core.units import GIB
 

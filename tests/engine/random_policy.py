@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gpuwise.core.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
 from gpuwise.core.commands import Decision, Grant, MigSlice, Placement, TaskGrant
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.steps import DraftError
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import Event
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import NodeSpec, Sharing
-from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
-from gpuwise.core.view import ClusterView
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from random_policy import LAYOUTS
 
 from builders import HALVES, cluster, commands_of, engine_with, job, mig, node, on
-from gpuwise.core.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
 from gpuwise.core.commands import (
     Decision,
     Migrate,
@@ -26,10 +26,10 @@ from gpuwise.core.commands import (
     Start,
     Suspend,
 )
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.events import DevicesClaimed, Event, JobStarted, JobSuspended, WokeUp
 from gpuwise.core.spec import Sharing
-from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
@@ -239,7 +239,7 @@ def test_jobs_take_turns_by_a_quantum() -> None:
 def test_many_cuts_are_not_put_in_order_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order is in question only where a job was touched twice."""
     asked = []
-    monkeypatch.setattr("gpuwise.core.draft.commands_of", lambda *args: asked.append(args) or [])
+    monkeypatch.setattr("gpuwise.core.decision.draft.commands_of", lambda *args: asked.append(args) or [])
     draft = engine_with([job("a")], cluster("50x2:A100")).view.draft()
     for number in range(100):
         draft.cut(number // 2, number % 2, HALVES)

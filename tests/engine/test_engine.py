@@ -24,7 +24,7 @@ from gpuwise.core.events import (
     NodeRemoved,
     WokeUp,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.transitions import LifeCycleError

@@ -26,7 +26,7 @@ from gpuwise.core.events import (
     NodeLost,
     WokeUp,
 )
-from gpuwise.core.jobs import LIFE_CYCLE, Status
+from gpuwise.core.job.table import LIFE_CYCLE, Status
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.journal import replay
 from gpuwise.engine.transitions import LifeCycleError

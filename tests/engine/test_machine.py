@@ -35,7 +35,7 @@ from gpuwise.core.events import (
     JobSuspended,
     WokeUp,
 )
-from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.job.table import ENDED, PLACED, Status
 from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB

@@ -27,7 +27,7 @@ from gpuwise.core.events import (
     ReleaseRefused,
     WokeUp,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine

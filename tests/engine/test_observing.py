@@ -11,6 +11,7 @@ import pytest
 from builders import cluster, engine_with, job, node, on
 from gpuwise.core.assignments import Assignment, Intent
 from gpuwise.core.commands import Migrate, Resume, Start, Suspend
+from gpuwise.core.decision.reasons import Why
 from gpuwise.core.events import (
     BackOffEnded,
     Event,
@@ -24,9 +25,8 @@ from gpuwise.core.events import (
     StartRefused,
     WokeUp,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
-from gpuwise.core.reasons import Why
 from gpuwise.core.spec import JobSpec
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.journal import replay

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builders import cluster, engine_with
 from gpuwise.core.events import JobRevised
-from gpuwise.core.needs import Forecast, Sharing, Source
+from gpuwise.core.job.needs import Forecast, Sharing, Source
 from gpuwise.engine.journal import read_journal, replay
 from gpuwise.engine.snapshot import restore, snapshot
 

@@ -9,10 +9,10 @@ import pytest
 from audit import check_equal
 
 from builders import Scripted, cluster, engine_with, job
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Decision
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.events import JobNoted, WokeUp
-from gpuwise.core.state import ClusterState
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot

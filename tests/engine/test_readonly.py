@@ -10,12 +10,12 @@ from audit import picture
 
 from builders import HALVES, cluster, engine_with, job, node, on
 from gpuwise.core.assignments import Where
-from gpuwise.core.capacity import Capacity
-from gpuwise.core.draft import Draft
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import ReadOnlyError
 from gpuwise.core.events import JobSubmitted, NodeAdded, NodeChanged, WokeUp
 from gpuwise.core.spec import Forecast
-from gpuwise.core.view import ClusterView
 from gpuwise.engine.engine import Engine
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from builders import HALVES, Timetable, cluster, engine_with, finished, job, mig, on, run
 from gpuwise.core.commands import Decision, MigSlice, Repartition
+from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.events import WokeUp
-from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import InvalidDecisionError
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.service.offline.simulate import Truth, simulate
 
 
 def decide(engine, *actions):

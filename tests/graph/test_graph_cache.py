@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="graphs are traced with PyTorch, which is not installed")
 
 from gpuwise.graph import cache
-from gpuwise.graph.models import Ask
+from gpuwise.graph.models.by_name import Ask
 from gpuwise.graph.ops import GraphError, Optimizer
 
 CODE = "import torch\ndef fn(batch): return torch.nn.Linear(8, {}), torch.empty(batch, 8)\n"

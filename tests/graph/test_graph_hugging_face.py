@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tracing import product_macs
 
-from gpuwise.graph import hf_configs
-from gpuwise.graph.libraries import library
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models import hf_configs
+from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, Phase
 
 SMALL = {

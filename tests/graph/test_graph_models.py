@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tracing import only
 
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models.by_name import Ask, graph_of
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, Phase, Precision
 
 HEAD = """

@@ -8,8 +8,8 @@ import pytest
 from tracing import product_macs
 
 from gpuwise.graph.features import features
-from gpuwise.graph.libraries import library
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import PRODUCTS, Graph, GraphError, Kind, Optimizer, Phase
 
 BATCH = 2

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from gpuwise.graph.layers import LayerKind, layers
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models.by_name import Ask, graph_of
 from gpuwise.graph.ops import PRODUCTS, Graph, GraphError, Kind, Op, Optimizer, Phase, Precision
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from tracing import traced
 
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models.by_name import Ask, graph_of
 from gpuwise.graph.ops import GraphError, Precision
-from gpuwise.graph.trace import Built, trace
+from gpuwise.graph.torch.trace import Built, trace
 
 RUDE = """
 import logging, sys, torch

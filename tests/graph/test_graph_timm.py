@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tracing import product_macs
 
-from gpuwise.graph.libraries import library
-from gpuwise.graph.models import Ask, graph_of
+from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import GraphError, Kind, Optimizer, Phase
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="graphs are traced with PyTorch, which is no
 import torch
 
 from gpuwise.graph.ops import PRODUCTS, Graph, Kind, Op, Optimizer, Phase, Precision
-from gpuwise.graph.trace import Built, trace
+from gpuwise.graph.torch.trace import Built, trace
 
 
 def traced(

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Batch
-from gpuwise.core.request import JobRequest
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 DEVICES = 4
 PATIENCE_S = 60.0
@@ -58,21 +58,25 @@ FOREVER = "30"
 
 def live(folder: Path, kill_at: int, when: str, database: str | None = None, policy: str = "srtf") -> None:
     """Runs until all jobs have ended; at write ``kill_at`` the process is killed, before or after it."""
-    house = House(Settings(state=folder / "state", policy=policy, devices=DEVICES, database=database, coalesce_s=0.0))
-    counted = _Mortal(house.store.commit, kill_at, when)
-    house.store.commit = counted  # type: ignore[method-assign]
-    known = house.store.last_job_number()
+    deployment = LocalDeployment(
+        Settings(state=folder / "state", policy=policy, devices=DEVICES, database=database, coalesce_s=0.0)
+    )
+    counted = _Mortal(deployment.store.commit, kill_at, when)
+    deployment.store.commit = counted  # type: ignore[method-assign]
+    known = deployment.store.last_job_number()
     asked = [([request], "ada", f"key {number}") for number, request in enumerate(requests(folder))]
-    for future in [house.controller.submit(*each) for each in asked[:known]]:  # as a client that was not answered does
+    for future in [
+        deployment.controller.submit(*each) for each in asked[:known]
+    ]:  # as a client that was not answered does
         future.result(PATIENCE_S)
     for each in asked[known:]:
-        house.controller.submit(*each).result(PATIENCE_S)
-    _until(lambda: [record.uid for record in house.controller.live_records()] in ([FOREVER], []))
-    house.controller.cancel([FOREVER], "ada").result(PATIENCE_S)
-    _until(lambda: not house.controller.live_records())
-    _until(lambda: not house.controller.ask(lambda desk: house.executor.processes()).result(5))
+        deployment.controller.submit(*each).result(PATIENCE_S)
+    _until(lambda: [record.uid for record in deployment.controller.live_records()] in ([FOREVER], []))
+    deployment.controller.cancel([FOREVER], "ada").result(PATIENCE_S)
+    _until(lambda: not deployment.controller.live_records())
+    _until(lambda: not deployment.controller.ask(lambda intake: deployment.executor.processes()).result(5))
     (folder / "writes").write_text(str(counted.count))
-    house.close()
+    deployment.close()
     os._exit(0)
 
 

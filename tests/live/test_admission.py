@@ -23,106 +23,106 @@ def admission(*queues: QueueRecord) -> Admission:
     return Admission(GPUS, queues)
 
 
-def settled(desk: Admission, *records: JobRecord) -> dict[str, str]:
+def settled(intake: Admission, *records: JobRecord) -> dict[str, str]:
     for record in records:
-        desk.add(record)
-    desk.settle()
-    return {uid: ",".join(sorted(desk.causes(uid))) for uid in desk._jobs}
+        intake.add(record)
+    intake.settle()
+    return {uid: ",".join(sorted(intake.causes(uid))) for uid in intake._jobs}
 
 
 def test_a_queue_counts_what_is_asked_for_at_once():
-    desk = admission(QueueRecord(name="default", max_jobs=3))
-    desk.check_room("default", 3)
-    settled(desk, job("1"))
+    intake = admission(QueueRecord(name="default", max_jobs=3))
+    intake.check_room("default", 3)
+    settled(intake, job("1"))
     with pytest.raises(AdmissionError, match="may have 3 jobs at a time; it has 1, and 3 more are asked for"):
-        desk.check_room("default", 3)
+        intake.check_room("default", 3)
 
 
 def test_a_job_larger_than_a_lowered_quota_is_passed_over():
-    desk = admission(QueueRecord(name="default", max_gpus=4))
-    assert settled(desk, job("1", 4), job("2", 4), job("3")) == {"1": "", "2": "quota", "3": "quota"}
-    desk.set_queue(QueueRecord(name="default", max_gpus=2))
-    assert settled(desk) == {"1": "quota", "2": "quota", "3": ""}
+    intake = admission(QueueRecord(name="default", max_gpus=4))
+    assert settled(intake, job("1", 4), job("2", 4), job("3")) == {"1": "", "2": "quota", "3": "quota"}
+    intake.set_queue(QueueRecord(name="default", max_gpus=2))
+    assert settled(intake) == {"1": "quota", "2": "quota", "3": ""}
 
 
 def test_a_quota_that_is_set_later_applies_to_those_in_line():
-    desk = admission()
-    assert set(settled(desk, *(job(str(each)) for each in range(6))).values()) == {""}
-    desk.placed("0", 1.0)
-    desk.set_queue(QueueRecord(name="default", max_gpus=2))
-    assert [uid for uid, cause in settled(desk).items() if not cause] == ["0", "1"]
-    desk.forget_queue("default")
-    assert set(settled(desk).values()) == {""}
+    intake = admission()
+    assert set(settled(intake, *(job(str(each)) for each in range(6))).values()) == {""}
+    intake.placed("0", 1.0)
+    intake.set_queue(QueueRecord(name="default", max_gpus=2))
+    assert [uid for uid, cause in settled(intake).items() if not cause] == ["0", "1"]
+    intake.forget_queue("default")
+    assert set(settled(intake).values()) == {""}
 
 
 def test_each_queue_has_one_job_in_line_whatever_stands_there():
-    desk = admission()
-    held = settled(desk, job("1", 4), *(job(str(2 + each), queue="other") for each in range(3)))
+    intake = admission()
+    held = settled(intake, job("1", 4), *(job(str(2 + each), queue="other") for each in range(3)))
     assert held == {"1": "", "2": "", "3": "share", "4": "share"}
-    desk.placed("2", 1.0)
-    assert settled(desk)["3"] == ""
+    intake.placed("2", 1.0)
+    assert settled(intake)["3"] == ""
 
 
 def test_a_line_that_is_shared_stays_as_it_is():
-    desk = admission()
-    settled(desk, *(job(str(each), queue=f"q{each % 20}") for each in range(60)))
-    desk.touched()
-    desk.settle()
-    assert desk.touched() == []
+    intake = admission()
+    settled(intake, *(job(str(each), queue=f"q{each % 20}") for each in range(60)))
+    intake.touched()
+    intake.settle()
+    assert intake.touched() == []
 
 
 def test_what_its_user_holds_back_leaves_the_quota_to_others():
-    desk = admission(QueueRecord(name="default", max_gpus=1))
-    settled(desk, job("1"), job("2"))
-    desk.placed("1", 1.0)
-    desk.hold("1")
-    assert settled(desk) == {"1": "user", "2": ""}
-    desk.placed("2", 1.0)
-    desk.release("1")
-    assert settled(desk) == {"1": "quota", "2": ""}
-    desk.ended("2", succeeded=True)
-    assert settled(desk) == {"1": ""}
-    assert desk.usage() == {"default": (1.0, 1)}
+    intake = admission(QueueRecord(name="default", max_gpus=1))
+    settled(intake, job("1"), job("2"))
+    intake.placed("1", 1.0)
+    intake.hold("1")
+    assert settled(intake) == {"1": "user", "2": ""}
+    intake.placed("2", 1.0)
+    intake.release("1")
+    assert settled(intake) == {"1": "quota", "2": ""}
+    intake.ended("2", succeeded=True)
+    assert settled(intake) == {"1": ""}
+    assert intake.usage() == {"default": (1.0, 1)}
 
 
 def test_a_job_may_grow_as_far_as_its_queue_may_hold():
-    desk = admission(QueueRecord(name="default", max_gpus=3))
-    settled(desk, job("1"), job("2"))
-    desk.placed("1", 1.0)
-    desk.resize("1", 2.0)
+    intake = admission(QueueRecord(name="default", max_gpus=3))
+    settled(intake, job("1"), job("2"))
+    intake.placed("1", 1.0)
+    intake.resize("1", 2.0)
     with pytest.raises(AdmissionError, match="may hold 3 GPUs at one time and has 3; job 1 would hold 3"):
-        desk.resize("1", 3.0)
-    desk.set_queue(QueueRecord(name="default", max_gpus=1))
-    desk.resize("1", 1.0)  # less is always possible
-    desk.settle()
-    assert desk.usage() == {"default": (1.0, 2)}
+        intake.resize("1", 3.0)
+    intake.set_queue(QueueRecord(name="default", max_gpus=1))
+    intake.resize("1", 1.0)  # less is always possible
+    intake.settle()
+    assert intake.usage() == {"default": (1.0, 2)}
 
 
 def test_an_array_is_waited_for_by_its_name():
-    desk = admission()
+    intake = admission()
     tasks = [job(f"1-{each}") for each in range(3)]
-    settled(desk, *tasks, job("2", after=("1",)), job("3", after=("1-0",)))
-    assert desk._jobs["2"].after == {"1"}
-    desk.ended("1-0", succeeded=True)
-    desk.ended("1-2", succeeded=True)
-    assert (settled(desk)["2"], settled(desk)["3"]) == ("dependency", "")
-    desk.ended("1-1", succeeded=True)
-    assert settled(desk)["2"] == ""
+    settled(intake, *tasks, job("2", after=("1",)), job("3", after=("1-0",)))
+    assert intake._jobs["2"].after == {"1"}
+    intake.ended("1-0", succeeded=True)
+    intake.ended("1-2", succeeded=True)
+    assert (settled(intake)["2"], settled(intake)["3"]) == ("dependency", "")
+    intake.ended("1-1", succeeded=True)
+    assert settled(intake)["2"] == ""
 
 
 def test_a_task_that_fails_dooms_who_waits_for_its_array():
-    desk = admission()
-    settled(desk, job("1-0"), job("1-1"), job("2", after=("1",)))
-    assert desk.ended("1-1", succeeded=False) == [("2", "job 1-1, which it waits for, did not succeed")]
+    intake = admission()
+    settled(intake, job("1-0"), job("1-1"), job("2", after=("1",)))
+    assert intake.ended("1-1", succeeded=False) == [("2", "job 1-1, which it waits for, did not succeed")]
 
 
 def test_nothing_is_kept_of_jobs_and_queues_that_are_gone():
-    desk = admission()
+    intake = admission()
     for each in range(5):
-        settled(desk, job(f"{each}-0", queue=f"q{each}"), job(f"{each}9", queue=f"q{each}", after=(f"{each}",)))
-        desk.ended(f"{each}-0", succeeded=False)
-        desk.ended(f"{each}9", succeeded=False)
-    assert (desk._jobs, desk._lines, desk._dependents, desk._tasks) == ({}, {}, {}, {})
+        settled(intake, job(f"{each}-0", queue=f"q{each}"), job(f"{each}9", queue=f"q{each}", after=(f"{each}",)))
+        intake.ended(f"{each}-0", succeeded=False)
+        intake.ended(f"{each}9", succeeded=False)
+    assert (intake._jobs, intake._lines, intake._dependents, intake._tasks) == ({}, {}, {}, {})
 
 
 # -- whatever happens -------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Model:
     """An admission, and the records that a service would keep of its jobs."""
 
     def __init__(self) -> None:
-        self.desk = Admission(GPUS)
+        self.intake = Admission(GPUS)
         self.queues: dict[str, QueueRecord] = {}
         self.records: dict[str, JobRecord] = {}
         self.holding: dict[str, float] = {}
@@ -161,7 +161,7 @@ class Model:
         elif kind == "queue":
             name, limit, weight = rest
             self.queues[name] = QueueRecord(name=name, max_gpus=limit, weight=weight)
-            self.desk.set_queue(self.queues[name])
+            self.intake.set_queue(self.queues[name])
         elif kind == "settle":
             self.settle()
         elif self.records:
@@ -178,36 +178,36 @@ class Model:
         )  # fmt: skip
         for uid in [f"{self.number}-{each}" for each in range(tasks)] or [str(self.number)]:
             self.records[uid] = JobRecord(uid=uid, user="ada", request=asked)
-            self.desk.add(self.records[uid])
+            self.intake.add(self.records[uid])
 
     def placed(self, uid: str) -> None:
         self.settle()
-        if not self.desk.causes(uid):
+        if not self.intake.causes(uid):
             self.holding[uid] = self.asked(uid)
-            self.desk.placed(uid, self.holding[uid])
+            self.intake.placed(uid, self.holding[uid])
             self.records[uid] = replace(self.records[uid], attempts=1)
 
     def displaced(self, uid: str) -> None:
         self.holding.pop(uid, None)
-        self.desk.displaced(uid)
+        self.intake.displaced(uid)
 
     def resize(self, uid: str) -> None:
         if uid in self.holding:
             try:
-                self.desk.resize(uid, 2.0)
+                self.intake.resize(uid, 2.0)
             except AdmissionError:
                 return
             self.holding[uid] = 2.0
 
     def hold(self, uid: str) -> None:
-        self.desk.hold(uid)
+        self.intake.hold(uid)
         self.displaced(uid)
 
     def release(self, uid: str) -> None:
-        self.desk.release(uid)
+        self.intake.release(uid)
 
     def succeeded(self, uid: str) -> None:
-        assert self.desk.ended(uid, succeeded=True) == []
+        assert self.intake.ended(uid, succeeded=True) == []
         self.forget(uid)
 
     def failed(self, uid: str) -> None:
@@ -215,7 +215,7 @@ class Model:
         while doomed:
             uid, _ = doomed.pop()
             if uid in self.records:
-                doomed += self.desk.ended(uid, succeeded=False)
+                doomed += self.intake.ended(uid, succeeded=False)
                 self.forget(uid)
 
     def forget(self, uid: str) -> None:
@@ -223,9 +223,9 @@ class Model:
         self.holding.pop(uid, None)
 
     def settle(self) -> None:
-        self.desk.settle()
-        for uid in self.desk.touched():
-            held = ",".join(sorted(self.desk.causes(uid)))
+        self.intake.settle()
+        for uid in self.intake.touched():
+            held = ",".join(sorted(self.intake.causes(uid)))
             self.records[uid] = replace(self.records[uid], held=held)
             if held:
                 self.displaced(uid)  # the engine suspends what is held
@@ -233,12 +233,12 @@ class Model:
     def asked(self, uid: str) -> float:
         return self.records[uid].request.gpus * self.records[uid].request.gpu_frac
 
-    def numbers(self, desk: Admission) -> dict[str, object]:
+    def numbers(self, intake: Admission) -> dict[str, object]:
         lines = {
             name: (line.jobs, round(line.used, 6), sorted(uid for _, uid in line.outside), line.waiting)
-            for name, line in desk._lines.items()
+            for name, line in intake._lines.items()
         }
-        return {"lines": lines, "backlog": round(desk._backlog, 6), "tasks": dict(desk._tasks)}
+        return {"lines": lines, "backlog": round(intake._backlog, 6), "tasks": dict(intake._tasks)}
 
     def counted(self) -> dict[str, object]:
         """The same numbers, counted from nothing but what each job is."""
@@ -246,7 +246,7 @@ class Model:
         backlog, tasks = 0.0, {}
         for uid, record in self.records.items():
             jobs, used, outside, waiting = lines.get(record.request.queue, (0, 0.0, [], set()))
-            causes, gpus = self.desk.causes(uid), self.holding.get(uid, self.asked(uid))
+            causes, gpus = self.intake.causes(uid), self.holding.get(uid, self.asked(uid))
             if not causes:
                 used += gpus
                 if not record.attempts:
@@ -275,13 +275,13 @@ def test_the_numbers_are_those_that_counting_gives_and_that_a_restart_finds(step
     model = Model()
     for step in [*steps, ("settle",)]:
         model.do(step)
-        assert model.numbers(model.desk) == model.counted()
-    for name, line in model.desk._lines.items():
-        limit = model.desk._limit(name)
+        assert model.numbers(model.intake) == model.counted()
+    for name, line in model.intake._lines.items():
+        limit = model.intake._limit(name)
         placed = sum(model.holding.get(uid, 0.0) for uid in model.records if model.records[uid].request.queue == name)
         assert limit is None or not line.waiting or line.used <= limit + 1e-9 or placed > limit
-        first = model.desk._first(name, line)
-        assert first is None or line.waiting or not model.desk._has_quota(first, line)  # nobody starves
+        first = model.intake._first(name, line)
+        assert first is None or line.waiting or not model.intake._has_quota(first, line)  # nobody starves
     fresh = model.restored()
     assert model.numbers(fresh) == model.counted()
-    assert {uid: fresh.causes(uid) for uid in model.records} == {uid: model.desk.causes(uid) for uid in model.records}
+    assert {uid: fresh.causes(uid) for uid in model.records} == {uid: model.intake.causes(uid) for uid in model.records}

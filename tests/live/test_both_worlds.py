@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from houses import until
+from deployments import until
 
 from gpuwise.core.commands import Command, Placement
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import placement_of
-from gpuwise.service.simulate import simulate
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live.up import LocalDeployment, Settings
+from gpuwise.service.offline.simulate import simulate
 
 DEVICES = 2
 SLOWER = 3.0
@@ -115,41 +115,41 @@ def virtual(policy: str, jobs: Sequence[Coming], jitter: random.Random | None = 
     ]
 
 
-def real(house: House, jobs: Sequence[Coming]) -> list[Did]:
+def real(deployment: LocalDeployment, jobs: Sequence[Coming]) -> list[Did]:
     """The commands when every job is a process."""
     try:
-        begun, begun_s = time.monotonic(), house.clock.now_s()
+        begun, begun_s = time.monotonic(), deployment.clock.now_s()
         for job in jobs:
             time.sleep(max(0.0, begun + job.at_s - time.monotonic()))
             steps = round(job.duration_s / 0.02)
             request = JobRequest(
                 command=(sys.executable, "-S", "-c", SLEEPER, str(steps), SOURCE), duration_s=job.duration_s,
-                gpus=job.gpus, deadline_s=house.clock.unix(begun_s + job.deadline_s), gpu_util_frac=job.util_frac,
+                gpus=job.gpus, deadline_s=deployment.clock.unix(begun_s + job.deadline_s), gpu_util_frac=job.util_frac,
             )  # fmt: skip
-            house.controller.submit([request], "ada").result(10)
-        until(lambda: not house.controller.live_records(), "all to end", 60)
-        assert {record.status for record in house.store.jobs()} == {"succeeded"}
+            deployment.controller.submit([request], "ada").result(10)
+        until(lambda: not deployment.controller.live_records(), "all to end", 60)
+        assert {record.status for record in deployment.store.jobs()} == {"succeeded"}
         return [
             (line.kind, line.uid, placement_of(body["placement"]) if "placement" in body else None)
-            for line in house.store.lines()
+            for line in deployment.store.lines()
             if line.kind in ("Start", "Resume", "Suspend", "Migrate", "Resize", "Stop")
             for body in (json.loads(line.body),)
         ]
     finally:
-        house.close()
+        deployment.close()
 
 
-def open_house(folder: Path, policy: str, times: float = 1.0) -> House:
-    return House(Settings(state=folder, policy=named(policy, times), devices=DEVICES))
+def open_house(folder: Path, policy: str, times: float = 1.0) -> LocalDeployment:
+    return LocalDeployment(Settings(state=folder, policy=named(policy, times), devices=DEVICES))
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[list[Did]]]:
     """All policies at work at the same time: their jobs sleep."""
     folder = tmp_path_factory.mktemp("worlds")
-    houses = {policy: open_house(folder / str(number), policy) for number, policy in enumerate(JOBS)}
+    deployments = {policy: open_house(folder / str(number), policy) for number, policy in enumerate(JOBS)}
     with ThreadPoolExecutor(len(JOBS)) as pool:
-        return {policy: pool.submit(real, house, JOBS[policy]) for policy, house in houses.items()}
+        return {policy: pool.submit(real, deployment, JOBS[policy]) for policy, deployment in deployments.items()}
 
 
 @pytest.mark.parametrize("policy", JOBS)

@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from houses import ended
+from deployments import ended
 
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.live.clock import Clock
-from gpuwise.service import up
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live import up
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 
 def test_it_follows_the_monotonic_clock_when_the_wall_clock_steps_back() -> None:
@@ -37,11 +37,11 @@ def test_a_service_whose_wall_clock_was_set_back_goes_on(tmp_path: Path, monkeyp
     settings = Settings(state=tmp_path / "state", devices=2)
     with monkeypatch.context() as ahead:
         ahead.setattr(up, "Clock", partial(Clock, wall=lambda: time.time() + 3600.0))
-        house = House(settings)
-        first = house.controller.submit([JobRequest(command=("/bin/true",))], "ada").result(10)[0]
-        before = ended(house, first.uid)
-        house.close()
-    again = House(settings)
+        deployment = LocalDeployment(settings)
+        first = deployment.controller.submit([JobRequest(command=("/bin/true",))], "ada").result(10)[0]
+        before = ended(deployment, first.uid)
+        deployment.close()
+    again = LocalDeployment(settings)
     second = again.controller.submit([JobRequest(command=("/bin/true",))], "ada").result(10)[0]
     after = ended(again, second.uid)
     times = [line.at for line in again.store.lines(limit=1000)]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from world import Bench, request
 
-from gpuwise.core.needs import Forecast, Source
+from gpuwise.core.job.needs import Forecast, Source
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Store
-from gpuwise.core.request import JobRequest
 from gpuwise.live.forecasts import NEWS_FRAC, adopt
 
 SWEEP = JobRequest(command=("train",), predicted_s=100.0, array=(0, 1, 2))
@@ -97,10 +97,10 @@ def test_forecasts_reach_the_view_and_the_record_whole(store: Store) -> None:
 
 def test_whether_a_job_fits_is_asked_for_each_set_of_labels(store: Store) -> None:
     """The answer for a job without labels is not that for one with them."""
-    desk = Bench(store).controller._desk
+    intake = Bench(store).controller._intake
     for asked in (request(), request(require={"zone": ("a",)}), request(within="zone"), request(cpus=1.0)):
-        desk.fits(asked)
-    assert len(desk._fits) == 4
+        intake.fits(asked)
+    assert len(intake._fits) == 4
 
 
 def test_a_job_of_the_version_before_keeps_where_its_run_time_comes_from(store: Store) -> None:

@@ -14,23 +14,23 @@ from world import World
 from world import request as asked
 
 from builders import node
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.events import NodeAdded, NodeChanged, NodeLost, NodeRemoved
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Details, Phase
 from gpuwise.core.records import Store
-from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.live import controller as controller_module
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
-from gpuwise.live.desk import NotPossibleError
+from gpuwise.live.intake import NotPossibleError
 from gpuwise.live.recovery import node_changes
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.happenings import tell
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live.journal_text import tell
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
 SIDE = node("side", 2, "T4")
@@ -283,8 +283,8 @@ def test_a_refusal_names_what_does_not_fit(store: Store, asked_for: dict[str, An
 
 def test_a_machine_has_the_labels_that_it_is_given(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path / "state", devices=1, labels=(("zone", "a"), ("rack", "7")))
-    with closing(House(settings)) as house:
-        (spec,) = house.controller.engine.state.nodes.specs
+    with closing(LocalDeployment(settings)) as deployment:
+        (spec,) = deployment.controller.engine.state.nodes.specs
         assert spec.labels == (("rack", "7"), ("zone", "a"))
 
 

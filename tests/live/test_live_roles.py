@@ -9,13 +9,13 @@ import pytest
 from world import World
 
 from builders import node
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Store
-from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
-from gpuwise.live.desk import NotPossibleError
+from gpuwise.live.intake import NotPossibleError
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy

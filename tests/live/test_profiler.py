@@ -6,12 +6,12 @@ import math
 import sys
 from pathlib import Path
 
-from houses import running, until
+from deployments import running, until
 
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.devices.machine import Reading
 from gpuwise.live.profile import Profiler, Profiles
-from gpuwise.service.up import House, Settings
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 HERE = ((0, 0),)
 
@@ -69,24 +69,24 @@ def test_a_look_that_fails_is_made_again() -> None:
 
 
 def test_a_real_job_is_profiled_and_the_policy_hears_of_it(tmp_path: Path) -> None:
-    house = House(Settings(state=tmp_path, policy="reactive", devices=1))
-    quick = Profiler(house._look, house.controller.observe, every_s=0.1, profile_s=0.5)
+    deployment = LocalDeployment(Settings(state=tmp_path, policy="reactive", devices=1))
+    quick = Profiler(deployment._look, deployment.controller.observe, every_s=0.1, profile_s=0.5)
     try:
         busy = JobRequest(command=(sys.executable, "-S", "-c", "while True: pass"))
-        uid = house.controller.submit([busy], "ada").result(10)[0].uid
-        running(house, uid)
+        uid = deployment.controller.submit([busy], "ada").result(10)[0].uid
+        running(deployment, uid)
 
         def believed() -> float:
-            def look(desk):
-                jobs = desk.engine.state.jobs
+            def look(intake):
+                jobs = intake.engine.state.jobs
                 return jobs.gpu_util_frac.item(jobs.row_of[uid])
 
-            return house.controller.ask(look).result(10)
+            return deployment.controller.ask(look).result(10)
 
         until(lambda: believed() > 0.2, "its utilization to be seen")  # the core may be shared with other work
-        assert any(line.kind == "JobRevised" for line in house.store.lines())
-        house.controller.cancel([uid], "ada").result(10)
-        until(lambda: not house.controller.live_records(), "it to end")
+        assert any(line.kind == "JobRevised" for line in deployment.store.lines())
+        deployment.controller.cancel([uid], "ada").result(10)
+        until(lambda: not deployment.controller.live_records(), "it to end")
     finally:
         quick.close()
-        house.close()
+        deployment.close()

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from houses import ended
+from deployments import ended
 
 import gpuwise
-from gpuwise.live.desk import Desk
-from gpuwise.service.up import House, Settings
+from gpuwise.live.intake import JobIntake
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 BEFORE = Path(__file__).parent / "data" / "before"
 SOURCE = Path(gpuwise.__file__).parent.parent
@@ -52,10 +52,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def house(state: Path) -> Iterator[House]:
-    house = House(Settings(state=state, devices=4, policy="srtf", coalesce_s=0.0, keep_days=36_500.0))
-    yield house
-    house.close()
+def deployment(state: Path) -> Iterator[LocalDeployment]:
+    deployment = LocalDeployment(Settings(state=state, devices=4, policy="srtf", coalesce_s=0.0, keep_days=36_500.0))
+    yield deployment
+    deployment.close()
 
 
 def rows(state: Path, columns: str) -> dict[str, tuple[object, ...]]:
@@ -66,13 +66,13 @@ def rows(state: Path, columns: str) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def attempts(house: House, uid: str) -> list[tuple[int, str]]:
+def attempts(deployment: LocalDeployment, uid: str) -> list[tuple[int, str]]:
     """The attempts of a job, and how each ended."""
-    return [(attempt.number, attempt.outcome) for attempt in house.store.attempts(uid)]
+    return [(attempt.number, attempt.outcome) for attempt in deployment.store.attempts(uid)]
 
 
-def printed(house: House, uid: str) -> str:
-    return (house.folder.jobs / uid / "output.log").read_text()
+def printed(deployment: LocalDeployment, uid: str) -> str:
+    return (deployment.folder.jobs / uid / "output.log").read_text()
 
 
 ENDED_COLUMNS = "status, why_ended, submitted_at, started_at, ended_at, exit_code, attempts, failures, gpu_s, request"
@@ -80,12 +80,12 @@ ENDED_COLUMNS = "status, why_ended, submitted_at, started_at, ended_at, exit_cod
 
 def test_everything_in_it_goes_on(state: Path, request: pytest.FixtureRequest) -> None:
     before = rows(state, ENDED_COLUMNS)
-    house: House = request.getfixturevalue("house")
-    queue = house.store.queues()[0]
+    deployment: LocalDeployment = request.getfixturevalue("house")
+    queue = deployment.store.queues()[0]
     assert (queue.name, queue.max_gpus, queue.weight) == ("small", 1, 2.0)
-    house.controller.resume([FLAKY, PARKED]).result(10)
+    deployment.controller.resume([FLAKY, PARKED]).result(10)
     for uid in LIVE:
-        assert ended(house, uid).status == "succeeded", uid
+        assert ended(deployment, uid).status == "succeeded", uid
     after = rows(state, ENDED_COLUMNS)
     assert {uid: after[uid] for uid in (DONE, FAILED, CANCELLED)} == {
         uid: before[uid] for uid in (DONE, FAILED, CANCELLED)
@@ -93,50 +93,50 @@ def test_everything_in_it_goes_on(state: Path, request: pytest.FixtureRequest) -
     assert after.keys() == before.keys() == {DONE, FAILED, CANCELLED} | LIVE
 
     for uid in (PLAIN, SHORT):  # what ran is gone with the machine, and is started again
-        assert attempts(house, uid) == [(1, "lost"), (2, "succeeded")]
+        assert attempts(deployment, uid) == [(1, "lost"), (2, "succeeded")]
     # It had saved 14 of 400 steps; a sum over all of them shows that it began there.
-    assert attempts(house, STEPPING) == [(1, "suspended"), (2, "lost"), (3, "succeeded")]
-    assert printed(house, STEPPING) == f"sum {sum(range(400))}\n"
-    assert printed(house, SAVED) == f"sum {sum(range(60))}\n"
-    assert [printed(house, uid) for uid in ARRAY] == ["task 3\n", "task 5\n"]
+    assert attempts(deployment, STEPPING) == [(1, "suspended"), (2, "lost"), (3, "succeeded")]
+    assert printed(deployment, STEPPING) == f"sum {sum(range(400))}\n"
+    assert printed(deployment, SAVED) == f"sum {sum(range(60))}\n"
+    assert [printed(deployment, uid) for uid in ARRAY] == ["task 3\n", "task 5\n"]
 
 
-def test_counts_of_failures_are_kept(house: House) -> None:
+def test_counts_of_failures_are_kept(deployment: LocalDeployment) -> None:
     """The snapshot of the version before has no counts, and its journal not the cause of each failure."""
-    flaky, memory = (house.controller.live(uid) for uid in (FLAKY, OUT_OF_MEMORY))
+    flaky, memory = (deployment.controller.live(uid) for uid in (FLAKY, OUT_OF_MEMORY))
     assert flaky is not None
     assert memory is not None
     assert (flaky.failures, memory.out_of_memory) == (1, 1)
 
     def counts(uid: str) -> tuple[int, int]:
-        def ask(desk: Desk) -> tuple[int, int]:
-            jobs = desk.engine.state.jobs
+        def ask(intake: JobIntake) -> tuple[int, int]:
+            jobs = intake.engine.state.jobs
             row = jobs.row_of[uid]
             return jobs.failures.item(row), jobs.out_of_memory.item(row)
 
-        return house.controller.ask(ask).result(10)
+        return deployment.controller.ask(ask).result(10)
 
     assert counts(FLAKY) == (1, 0)
-    house.controller.resume([FLAKY]).result(10)
-    flaky, memory = ended(house, FLAKY), ended(house, OUT_OF_MEMORY)
+    deployment.controller.resume([FLAKY]).result(10)
+    flaky, memory = ended(deployment, FLAKY), ended(deployment, OUT_OF_MEMORY)
     # It failed once before and was parked; it fails once more, and has retries left to succeed.
     assert flaky.failures == 2
-    assert attempts(house, FLAKY) == [(1, "failed"), (2, "suspended"), (3, "failed"), (4, "succeeded")]
+    assert attempts(deployment, FLAKY) == [(1, "failed"), (2, "suspended"), (3, "failed"), (4, "succeeded")]
     assert (memory.failures, memory.out_of_memory) == (1, 1)
-    assert attempts(house, OUT_OF_MEMORY) == [(1, "out of memory"), (2, "lost"), (3, "succeeded")]
+    assert attempts(deployment, OUT_OF_MEMORY) == [(1, "out of memory"), (2, "lost"), (3, "succeeded")]
 
 
 def test_what_is_read_once_is_read_again(state: Path) -> None:
     """A service of today that is stopped at once leaves a folder that it can open."""
     settings = Settings(state=state, devices=4, policy="srtf", coalesce_s=0.0, keep_days=36_500.0)
     for _ in range(2):
-        house = House(settings)
-        assert {record.uid for record in house.controller.live_records()} <= LIVE
-        house.close()
-    house = House(settings)
-    house.controller.resume([FLAKY, PARKED]).result(10)
+        deployment = LocalDeployment(settings)
+        assert {record.uid for record in deployment.controller.live_records()} <= LIVE
+        deployment.close()
+    deployment = LocalDeployment(settings)
+    deployment.controller.resume([FLAKY, PARKED]).result(10)
     try:
         for uid in LIVE:
-            assert ended(house, uid).status == "succeeded", uid
+            assert ended(deployment, uid).status == "succeeded", uid
     finally:
-        house.close()
+        deployment.close()

@@ -16,7 +16,7 @@ from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.service.offline.simulate import Truth, simulate
 from gpuwise.sim.faults import NodeFault
 from gpuwise.sim.history import stays
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import mig
-from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.spec import Sharing

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.jobs import JobTable, Shape
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.table import JobTable, Shape
 from gpuwise.core.spec import JobSpec, NodeSpec, Sharing
 from gpuwise.policies.placing.fragmentation import (
     BLOCK,

@@ -17,7 +17,7 @@ from gpuwise.core.rates import DeclaredRates, alone_rates
 from gpuwise.core.spec import Sharing
 from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.simulate import Truth
+from gpuwise.service.offline.simulate import Truth
 from gpuwise.sim.conformance import check_policy
 from gpuwise.sim.faults import NodeFault
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import HALVES, capacity_of, cluster, job, mig, node, on, run, shapes_of
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.jobs import JobTable, Shape
+from gpuwise.core.job.table import JobTable, Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import JobSpec, Sharing
 from gpuwise.core.units import GIB

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from builders import capacity_of, cluster, job, node
-from gpuwise.core.capacity import Capacity
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.spec import Role
 from gpuwise.policies.placing.placers import PLACERS, make_placer
 

@@ -12,7 +12,7 @@ from builders import capacity_of, cluster, engine_with, job, node, shapes_of
 from gpuwise.core.commands import Why
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.events import JobFinished
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.protocols import holds
 from gpuwise.core.spec import ClusterSpec, JobSpec
 from gpuwise.engine.engine import Engine

@@ -10,13 +10,13 @@ import pytest
 
 from builders import cluster, job, node, started
 from gpuwise.core.commands import Command, Migrate, Placement, Rearrange, Resize, Resume, Start
-from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.spec import JobSpec, Role, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import replay
 from gpuwise.policies.placing.placers import PLACERS
 from gpuwise.policies.registry import OWN
-from gpuwise.service.simulate import simulate
+from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.result import SimulationResult
 from gpuwise.sim.traces import read_trace
 

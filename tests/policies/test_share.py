@@ -11,7 +11,7 @@ from gpuwise.core.rates import BoundedRates, DeclaredRates
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.service.offline.simulate import Truth, simulate
 
 SMALL = (("A100/1g", 0.45), ("A100/2g", 0.65), ("A100/3g", 0.78), ("A100/4g", 0.86))
 LARGE = (("A100/1g", 0.13), ("A100/2g", 0.27), ("A100/3g", 0.4), ("A100/4g", 0.55))

@@ -11,10 +11,10 @@ import pytest
 
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates, NotFittedError, PredictionError, Predictor, floats, pack, unpack
-from gpuwise.predict.conformal import Conformal, folds, left_out
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.domain import Domain
-from gpuwise.predict.scores import score
+from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.intervals.conformal import Conformal, folds, left_out
+from gpuwise.predict.intervals.domain import Domain
 
 
 class Proportional(Predictor):

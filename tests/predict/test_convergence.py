@@ -11,12 +11,12 @@ import pytest
 
 from gpuwise.predict.base import Estimates, PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.convergence import FAMILIES, LossCurve, without_outliers
-from gpuwise.predict.data import zeus
-from gpuwise.predict.recipes import convergence as recipe
-from gpuwise.predict.scores import Holdout, score
-from gpuwise.predict.steps_to_target import StepsToTarget
-from gpuwise.predict.training_runs import ALONE, Run, common_target
+from gpuwise.predict.convergence.loss_curve import FAMILIES, LossCurve, without_outliers
+from gpuwise.predict.convergence.steps_to_target import StepsToTarget
+from gpuwise.predict.convergence.training_runs import ALONE, Run, common_target
+from gpuwise.predict.fitting.data import zeus
+from gpuwise.predict.fitting.recipes import convergence as recipe
+from gpuwise.predict.fitting.scores import Holdout, score
 
 STEPS = np.arange(1.0, 101.0)
 

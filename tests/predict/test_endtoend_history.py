@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwise.predict.backtests import largest
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.history import HistoryTime
-from gpuwise.predict.recipes import endtoend as recipe
-from gpuwise.predict.scores import score
-from gpuwise.predict.surface import Shape, StepSurface
+from gpuwise.predict.fitting.recipes import endtoend as recipe
+from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.scaling.backtests import largest
+from gpuwise.predict.scaling.history import HistoryTime
+from gpuwise.predict.scaling.surface import Shape, StepSurface
 
 Table = dict[str, np.ndarray]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.conformal import folds
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.contention import crowding
-from gpuwise.predict.data.gavel_pairs import colocated_pairs
-from gpuwise.predict.interference import Interference
-from gpuwise.predict.recipes.interference import NOISY
-from gpuwise.predict.traits import Evidence, likeness
+from gpuwise.predict.fitting.data.gavel_pairs import colocated_pairs
+from gpuwise.predict.fitting.recipes.interference import NOISY
+from gpuwise.predict.intervals.conformal import folds
+from gpuwise.predict.sharing.contention import crowding
+from gpuwise.predict.sharing.interference import Interference
+from gpuwise.predict.sharing.traits import Evidence, likeness
 
 MODELS = [f"model-{number}" for number in range(7)]
 BATCHES = (16.0, 64.0)

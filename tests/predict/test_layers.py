@@ -11,9 +11,9 @@ import pytest
 
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data import justus
-from gpuwise.predict.layers import LayerTime, PerLayerLinear, layer_features, linear_columns, output_size
-from gpuwise.predict.scores import score
+from gpuwise.predict.fitting.data import justus
+from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.time.layers import LayerTime, PerLayerLinear, layer_features, linear_columns, output_size
 from gpuwise.predict.trees import Forest
 
 

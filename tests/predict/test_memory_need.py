@@ -14,12 +14,12 @@ import pytest
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data.schedtune import schedtune_memory
-from gpuwise.predict.few import widened
-from gpuwise.predict.memory import MemoryNeed
-from gpuwise.predict.memory_features import at_batch, memory_features
-from gpuwise.predict.memory_parts import AUTOTUNE_BYTES
-from gpuwise.predict.recipes.memory import memory_table
+from gpuwise.predict.fitting.data.schedtune import schedtune_memory
+from gpuwise.predict.fitting.recipes.memory import memory_table
+from gpuwise.predict.intervals.few_groups import widened
+from gpuwise.predict.memory.features import at_batch, memory_features
+from gpuwise.predict.memory.need import MemoryNeed
+from gpuwise.predict.memory.parts import AUTOTUNE_BYTES
 
 MIB, GIB = 2.0**20, 2.0**30
 CONTEXT = {"K80": 0.4 * GIB, "V100": 1.2 * GIB}

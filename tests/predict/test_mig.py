@@ -10,10 +10,10 @@ import pytest
 
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data.miso import mig_times
-from gpuwise.predict.mig import MigTime, slice_fractions
-from gpuwise.predict.recipes.mig import RECIPES
-from gpuwise.predict.scores import score
+from gpuwise.predict.fitting.data.miso import mig_times
+from gpuwise.predict.fitting.recipes.mig import RECIPES
+from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.sharing.mig import MigTime, slice_fractions
 
 PROFILES = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
 

@@ -11,13 +11,13 @@ import pytest
 
 from gpuwise.predict import registry
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.data import elasticflow, gavel, pollux, torchvision_bench, zeus
-from gpuwise.predict.data.gavel_pairs import colocated_pairs
-from gpuwise.predict.data.miso import mig_times
-from gpuwise.predict.data.tables import read_table, those_there
-from gpuwise.predict.gpu_rates import on_known_gpus
-from gpuwise.predict.recipes import recipes
-from gpuwise.service import fitting
+from gpuwise.predict.fitting.data import elasticflow, gavel, pollux, torchvision_bench, zeus
+from gpuwise.predict.fitting.data.gavel_pairs import colocated_pairs
+from gpuwise.predict.fitting.data.miso import mig_times
+from gpuwise.predict.fitting.data.tables import read_table, those_there
+from gpuwise.predict.fitting.recipes import recipes
+from gpuwise.predict.time.gpu_rates import on_known_gpus
+from gpuwise.service.offline import fitting
 
 HEAD = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"
 JOBS = ("ResNet-18", "LM", "Transformer", "A3C")

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from builders import cluster, finished, job, node, on
-from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import node_table
+from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.spec import Sharing
 from gpuwise.predict.base import Estimates, Predictor
-from gpuwise.predict.interference import Interference
-from gpuwise.predict.rate_scaling import PredictedScaling
 from gpuwise.predict.rates import InterferenceRates, PredictedRates
 from gpuwise.predict.registry import load
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.predict.scaling.rates import PredictedScaling
+from gpuwise.predict.sharing.interference import Interference
+from gpuwise.service.offline.simulate import Truth, simulate
 
 GPU = on((0, 0), sharing=Sharing.SHARED, milli=333)
 

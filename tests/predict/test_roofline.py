@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from gpuwise.graph import cache
-from gpuwise.graph.libraries import library
-from gpuwise.graph.models import Ask
+from gpuwise.graph.models.by_name import Ask
+from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
-from gpuwise.predict import graphs, registry
+from gpuwise.predict import registry
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data import timm_bench, torchvision_bench
-from gpuwise.predict.graphs import summaries, with_work
-from gpuwise.predict.graphs.make import traced
-from gpuwise.predict.operator_sum import OperatorSum
-from gpuwise.predict.roofline import RooflineTime
-from gpuwise.predict.terms import NAMES, beliefs, host_counts, terms
-from gpuwise.predict.work import work
+from gpuwise.predict.fitting import graphs
+from gpuwise.predict.fitting.data import timm_bench, torchvision_bench
+from gpuwise.predict.fitting.graphs import summaries, with_work
+from gpuwise.predict.fitting.graphs.make import traced
+from gpuwise.predict.time.operator_sum import OperatorSum
+from gpuwise.predict.time.roofline import RooflineTime
+from gpuwise.predict.time.terms import NAMES, beliefs, host_counts, terms
+from gpuwise.predict.time.work import work
 
 
 def made_steps(rows: int = 160, seed: int = 0) -> tuple[dict[str, Any], Any]:
@@ -123,8 +124,8 @@ def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
 
 def test_recurrent_layers_are_not_counted_by_their_steps() -> None:
     torch = pytest.importorskip("torch")
-    from gpuwise.graph.trace import Built, trace
-    from gpuwise.predict.work import work
+    from gpuwise.graph.torch.trace import Built, trace
+    from gpuwise.predict.time.work import work
 
     class Last(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from gpuwise.predict import registry
-from gpuwise.predict.recipes import recipes
+from gpuwise.predict.fitting.recipes import recipes
 
 NAMES = sorted(recipes())
 

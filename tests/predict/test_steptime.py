@@ -11,10 +11,10 @@ from test_roofline import made_steps
 
 from gpuwise.predict.base import PredictionError, rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.recipes import steptime as recipe
-from gpuwise.predict.scores import score
-from gpuwise.predict.steptime import FAMILY, NEARBY, ROOFLINE, StepTime, step_columns
-from gpuwise.predict.transfer import GpuTransfer, known_elsewhere, log_speed
+from gpuwise.predict.fitting.recipes import steptime as recipe
+from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.time.step_time import FAMILY, NEARBY, ROOFLINE, StepTime, step_columns
+from gpuwise.predict.time.transfer import GpuTransfer, known_elsewhere, log_speed
 
 
 def made_jobs(rows: int = 60, seed: int = 0) -> tuple[dict[str, Any], Any]:
@@ -81,7 +81,7 @@ def test_each_answer_says_where_it_comes_from() -> None:
 
 def test_a_graph_becomes_columns() -> None:
     torch = pytest.importorskip("torch")
-    from gpuwise.graph.trace import Built, trace
+    from gpuwise.graph.torch.trace import Built, trace
 
     graph = trace(lambda: Built(torch.nn.Linear(32, 10), [torch.empty(8, 32)]), "linear", batch=8)
     table, time = with_models()
@@ -94,7 +94,7 @@ def test_a_graph_becomes_columns() -> None:
 
 def test_the_times_of_operators_make_up_the_step() -> None:
     torch = pytest.importorskip("torch")
-    from gpuwise.graph.trace import Built, trace
+    from gpuwise.graph.torch.trace import Built, trace
 
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(230400, 10)

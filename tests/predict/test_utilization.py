@@ -12,11 +12,11 @@ import pytest
 
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.busy import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.data.miso_utilization import miso_utilization
-from gpuwise.predict.data.papers import mlperf_utilization, packing_utilization
-from gpuwise.predict.utilization import CANDIDATES, HOST_S, KERNEL_S, GpuUtilization
+from gpuwise.predict.fitting.data.miso_utilization import miso_utilization
+from gpuwise.predict.fitting.data.papers import mlperf_utilization, packing_utilization
+from gpuwise.predict.time.busy import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
+from gpuwise.predict.time.utilization import CANDIDATES, HOST_S, KERNEL_S, GpuUtilization
 
 
 def world(architectures: int = 10, seed: int = 0) -> tuple[dict[str, Any], Any]:

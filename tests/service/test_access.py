@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, Role
-from gpuwise.core.request import JobRequest
-from gpuwise.live.desk import NotPossibleError
-from gpuwise.service.access import SESSION_S, Access, Principal
-from gpuwise.service.rates import MOST_KEYS, Rate, RateLimit
-from gpuwise.service.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.live.intake import NotPossibleError
+from gpuwise.service.live.access import SESSION_S, Access, Principal
+from gpuwise.service.live.rate_limits import MOST_KEYS, Rate, RateLimit
+from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
 from gpuwise.store.sql import SqlStore, open_store
 
 

@@ -12,7 +12,7 @@ from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.core.units import GIB
 from gpuwise.devices import gpu_type
-from gpuwise.service.clusters import load_cluster
+from gpuwise.service.offline.clusters import load_cluster
 
 V100 = gpu_type("V100")
 GOOD = 'gpu_type = "V100"\ngpus = 4\n'

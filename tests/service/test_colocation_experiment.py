@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from builders import on
-from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import node_table
+from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.spec import Sharing
-from gpuwise.service.reproduce import colocation
-from gpuwise.service.reproduce.colocation import PACK, PROACTIVE, REACTIVE, SLOT, Figures, figures
-from gpuwise.service.reproduce.colocation_world import (
+from gpuwise.experiments import colocation
+from gpuwise.experiments.colocation import PACK, PROACTIVE, REACTIVE, SLOT, Figures, figures
+from gpuwise.experiments.colocation_world import (
     GPU_BYTES,
     Errors,
     TrueRates,

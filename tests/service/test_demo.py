@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
+from gpuwise.core.job.request import JobRequest, Processes
 from gpuwise.core.records import AttemptRecord, JobRecord
-from gpuwise.core.request import JobRequest, Processes
-from gpuwise.service import demo
-from gpuwise.service.demo import describe, submit_demo
-from gpuwise.service.up import House, Settings
+from gpuwise.demo import submissions as demo
+from gpuwise.demo.submissions import describe, submit_demo
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 NUMPY = {
     "logistic": 60,
@@ -38,7 +38,7 @@ NUMPY = {
 TORCH = {"shapes": 30, "autoencoder": 40}
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 SCRIPTS = [*NUMPY.items(), *(pytest.param(*each, marks=needs_torch, id=each[0]) for each in TORCH.items())]
-PACKAGE = "gpuwise.service.demo_jobs."
+PACKAGE = "gpuwise.demo.jobs."
 PATIENCE_S = 60.0
 
 
@@ -188,7 +188,7 @@ def test_a_comparison_without_results_fails(bench: Bench) -> None:
 # -- the waves --------------------------------------------------------------------------------------------------------
 
 
-class Desk:
+class JobIntake:
     """Takes requests and gives them numbers, as a controller does."""
 
     def __init__(self) -> None:
@@ -210,12 +210,12 @@ def _record(uid: str, request: JobRequest, **known: Any) -> JobRecord:
 
 
 def test_short_jobs_come_after_long_ones_and_one_waits_for_an_array(tmp_path: Path) -> None:
-    desk = Desk()
-    records = submit_demo(desk.submit, "python", tmp_path / "new", pause=desk.pauses.append)
-    assert records == [record for wave in desk.waves for record in wave]
-    assert desk.pauses == [demo.PAUSE_S, demo.PAUSE_S]
+    intake = JobIntake()
+    records = submit_demo(intake.submit, "python", tmp_path / "new", pause=intake.pauses.append)
+    assert records == [record for wave in intake.waves for record in wave]
+    assert intake.pauses == [demo.PAUSE_S, demo.PAUSE_S]
     assert 12 <= len(records) <= 16
-    long, short, last = desk.waves
+    long, short, last = intake.waves
     lasts_s = {record.uid: record.request.duration_s or 0.0 for record in records}
     assert min(lasts_s[each.uid] for each in long) > max(lasts_s[each.uid] for each in (*short, *last))
     assert len(long) == demo.DEVICES
@@ -229,7 +229,7 @@ def test_short_jobs_come_after_long_ones_and_one_waits_for_an_array(tmp_path: Pa
 
 
 def test_every_job_is_a_script_that_is_there_in_one_folder(tmp_path: Path) -> None:
-    records = submit_demo(Desk().submit, "/usr/bin/python9", tmp_path, pause=lambda _: None)
+    records = submit_demo(JobIntake().submit, "/usr/bin/python9", tmp_path, pause=lambda _: None)
     for request in (record.request for record in records):
         assert request.command[:2] == ("/usr/bin/python9", "-m")
         assert find_spec(request.command[2]) is not None
@@ -284,21 +284,21 @@ def test_long_jobs_are_driven_out_and_go_on(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(demo, name, replace(getattr(demo, name), steps=60))
     for name, steps in (("SHORT", 60), ("LONG", 1200)):
         monkeypatch.setattr(demo, name, tuple(replace(training, steps=steps) for training in getattr(demo, name)))
-    house = House(Settings(state=tmp_path / "state", policy="srtf", devices=demo.DEVICES))
+    deployment = LocalDeployment(Settings(state=tmp_path / "state", policy="srtf", devices=demo.DEVICES))
     try:
         records = submit_demo(
-            lambda requests: house.controller.submit(requests, "ada").result(10),
+            lambda requests: deployment.controller.submit(requests, "ada").result(10),
             sys.executable,
             tmp_path / "work",
             pause=lambda _: _until(
-                lambda: all(each.step for each in house.controller.live_records() if each.placement)
+                lambda: all(each.step for each in deployment.controller.live_records() if each.placement)
             ),
         )
-        _until(lambda: not house.controller.live_records())
-        ended = [job for record in records if (job := house.store.job(record.uid)) is not None]
-        told = describe(ended, house.store.attempts)
+        _until(lambda: not deployment.controller.live_records())
+        ended = [job for record in records if (job := deployment.store.job(record.uid)) is not None]
+        told = describe(ended, deployment.store.attempts)
     finally:
-        house.close()
+        deployment.close()
     assert [(job.request.name, job.status) for job in ended if job.status != "succeeded"] == []
     for job in ended[: len(demo.LONG)]:
         assert job.preemptions >= 1, told

@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="models are traced with PyTorch")
 import gpuwise
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.graph.ops import GraphError
-from gpuwise.service.forecast import QUANTITIES, Forecast, Quantity
-from gpuwise.service.predict import costliest, predict
+from gpuwise.service.offline.forecast import QUANTITIES, Forecast, Quantity
+from gpuwise.service.offline.predict import costliest, predict
 
 MODEL = """
 import torch
@@ -149,7 +149,7 @@ def test_what_was_measured_is_carried_over(model: str) -> None:
 
 
 def test_half_precision_keeps_the_gpu_busy_for_a_shorter_time(model: str) -> None:
-    from gpuwise.predict.busy import own_row
+    from gpuwise.predict.time.busy import own_row
 
     single, half = (predict(model, batch=256, gpus=["V100"], precision=each).graph for each in ("fp32", "fp16"))
     assert own_row(half, "V100")["busy_time_s"] < own_row(single, "V100")["busy_time_s"]
@@ -195,8 +195,8 @@ def test_a_function_and_a_graph_do_as_well_as_a_name(model: str, forecast: Forec
 
 def test_predict_is_called_and_imported_from_in_any_order() -> None:
     for script in (
-        "import gpuwise; call = gpuwise.predict; from gpuwise.predict.memory import MemoryNeed",
-        "from gpuwise.predict.memory import MemoryNeed; import gpuwise; call = gpuwise.predict",
+        "import gpuwise; call = gpuwise.predict; from gpuwise.predict.memory.need import MemoryNeed",
+        "from gpuwise.predict.memory.need import MemoryNeed; import gpuwise; call = gpuwise.predict",
     ):
         asked = "\ntry: gpuwise.predict('nothing'), call('nothing')\nexcept gpuwise.GpuwiseError as error: print(error)"
         done = subprocess.run([sys.executable, "-c", script + asked], capture_output=True, text=True, check=True)

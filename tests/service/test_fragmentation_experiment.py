@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.policies.placing.random_fit import RandomFit
-from gpuwise.service.reproduce.fragmentation import (
+from gpuwise.experiments.fragmentation import (
     FOLDER,
     PUBLISHED,
     Published,
@@ -17,6 +16,7 @@ from gpuwise.service.reproduce.fragmentation import (
     read_pods,
     rows,
 )
+from gpuwise.policies.placing.random_fit import RandomFit
 from gpuwise.sim.traces import NodeRow
 
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"

@@ -14,18 +14,18 @@ import pytest
 from builders import on
 from gpuwise.core.commands import COMMAND_TYPES, MigSlice, Rearrange, TaskGrant
 from gpuwise.core.events import EVENT_TYPES, JobFailed, JobRevised
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import Role
-from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import JobSpec, NodeSpec
 from gpuwise.engine.journal import encode
-from gpuwise.live.desk import NotPossibleError
-from gpuwise.service.access import Caller, Principal
-from gpuwise.service.happenings import NOISE, tell
-from gpuwise.service.jobs import Query
-from gpuwise.service.refusals import NoAnswerError, NotFoundError
-from gpuwise.service.threads import Readers, answer
-from gpuwise.service.up import House, Settings
+from gpuwise.live.intake import NotPossibleError
+from gpuwise.service.live.access import Caller, Principal
+from gpuwise.service.live.jobs import Query
+from gpuwise.service.live.journal_text import NOISE, tell
+from gpuwise.service.live.refusals import NoAnswerError, NotFoundError
+from gpuwise.service.live.threads import Readers, answer
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 ADA, BOB, CY = (
     Caller(Principal(user, role, user), "127.0.0.1")
@@ -35,8 +35,8 @@ SLEEP = JobRequest(command=("sleep", "60"))
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    opened = House(Settings(state=tmp_path / "state", devices=2, policy="fifo"))
+def deployment(tmp_path: Path) -> Iterator[LocalDeployment]:
+    opened = LocalDeployment(Settings(state=tmp_path / "state", devices=2, policy="fifo"))
     yield opened
     opened.controller.cancel([record.uid for record in opened.controller.live_records()], "the test").result(30)
     opened.close()
@@ -46,14 +46,14 @@ def wait(doing: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(doing)
 
 
-def submit(house: House, caller: Caller, request: JobRequest = SLEEP, key: str | None = None) -> str:
-    uid: str = wait(house.service.jobs.submit(caller, request, key))[0].uid
+def submit(deployment: LocalDeployment, caller: Caller, request: JobRequest = SLEEP, key: str | None = None) -> str:
+    uid: str = wait(deployment.service.jobs.submit(caller, request, key))[0].uid
     return uid
 
 
-def test_only_ones_own_jobs_are_there(house: House) -> None:
-    uid = submit(house, BOB)
-    jobs = house.service.jobs
+def test_only_ones_own_jobs_are_there(deployment: LocalDeployment) -> None:
+    uid = submit(deployment, BOB)
+    jobs = deployment.service.jobs
     for doing in (jobs.job, jobs.why, jobs.attempts, jobs.cancel, jobs.suspend, jobs.resume):
         with pytest.raises(NotFoundError, match=f"no job '{uid}'"):
             wait(doing(CY, uid))
@@ -65,53 +65,57 @@ def test_only_ones_own_jobs_are_there(house: House) -> None:
     assert wait(jobs.cancel(ADA, uid))[0].why_ended == "cancelled by ada"
 
 
-def test_what_is_known_now_goes_before_what_is_written(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    uid = submit(house, BOB)
-    (stored,) = house.store.jobs()
+def test_what_is_known_now_goes_before_what_is_written(
+    deployment: LocalDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = submit(deployment, BOB)
+    (stored,) = deployment.store.jobs()
     newer = {uid: replace(stored, step=7.0, status="suspending")}
-    monkeypatch.setattr(house.controller, "live", newer.get)
-    assert wait(house.service.jobs.job(BOB, uid)).step == 7.0
-    assert wait(house.service.jobs.jobs(BOB, Query()))[0].step == 7.0
-    assert wait(house.service.jobs.jobs(BOB, Query(statuses=[stored.status]))) == []
+    monkeypatch.setattr(deployment.controller, "live", newer.get)
+    assert wait(deployment.service.jobs.job(BOB, uid)).step == 7.0
+    assert wait(deployment.service.jobs.jobs(BOB, Query()))[0].step == 7.0
+    assert wait(deployment.service.jobs.jobs(BOB, Query(statuses=[stored.status]))) == []
 
 
-def test_an_array_can_be_cancelled_when_parts_of_it_have_ended(house: House) -> None:
-    records = wait(house.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2, 3)), None))
+def test_an_array_can_be_cancelled_when_parts_of_it_have_ended(deployment: LocalDeployment) -> None:
+    records = wait(deployment.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2, 3)), None))
     assert [record.uid for record in records] == ["1-1", "1-2", "1-3"]
-    wait(house.service.jobs.cancel(BOB, "1-2"))
-    before = house.store.job("1-2")
-    after = wait(house.service.jobs.cancel(BOB, "1"))
+    wait(deployment.service.jobs.cancel(BOB, "1-2"))
+    before = deployment.store.job("1-2")
+    after = wait(deployment.service.jobs.cancel(BOB, "1"))
     assert [(record.uid, record.status) for record in after] == [(f"1-{each}", "cancelled") for each in (1, 2, 3)]
     assert after[1] == before
     with pytest.raises(NotPossibleError, match="job 1 has ended already"):
-        wait(house.service.jobs.suspend(BOB, "1"))
-    assert house.service.jobs.is_over("1-1")
-    assert house.service.jobs.is_over("99")
+        wait(deployment.service.jobs.suspend(BOB, "1"))
+    assert deployment.service.jobs.is_over("1-1")
+    assert deployment.service.jobs.is_over("99")
 
 
-def test_a_key_is_for_one_request(house: House) -> None:
-    first = submit(house, BOB, SLEEP, "key")
-    assert submit(house, BOB, JobRequest(command=("sleep", "60")), "key") == first
+def test_a_key_is_for_one_request(deployment: LocalDeployment) -> None:
+    first = submit(deployment, BOB, SLEEP, "key")
+    assert submit(deployment, BOB, JobRequest(command=("sleep", "60")), "key") == first
     with pytest.raises(NotPossibleError, match="used for another job"):
-        submit(house, BOB, replace(SLEEP, gpus=2), "key")
-    assert submit(house, CY, replace(SLEEP, gpus=2), "key") != first
+        submit(deployment, BOB, replace(SLEEP, gpus=2), "key")
+    assert submit(deployment, CY, replace(SLEEP, gpus=2), "key") != first
     array = replace(SLEEP, array=(1, 2))
-    assert submit(house, BOB, array, "array") == submit(house, BOB, array, "array")
+    assert submit(deployment, BOB, array, "array") == submit(deployment, BOB, array, "array")
     for other in (SLEEP, replace(SLEEP, array=(1, 2, 3)), replace(SLEEP, array=(1,))):
         with pytest.raises(NotPossibleError, match="used for another job"):
-            submit(house, BOB, other, "array")
+            submit(deployment, BOB, other, "array")
 
 
-def test_everything_done_is_noted_with_its_outcome(house: House) -> None:
-    uid = submit(house, BOB)
-    array = wait(house.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2)), None))
+def test_everything_done_is_noted_with_its_outcome(deployment: LocalDeployment) -> None:
+    uid = submit(deployment, BOB)
+    array = wait(deployment.service.jobs.submit(BOB, replace(SLEEP, array=(1, 2)), None))
     with pytest.raises(NotPossibleError):
-        submit(house, BOB, replace(SLEEP, gpus=3, name="big"))
+        submit(deployment, BOB, replace(SLEEP, gpus=3, name="big"))
     with pytest.raises(NotFoundError):
-        wait(house.service.jobs.resize(CY, uid, 2))
-    wait(house.service.jobs.suspend(BOB, uid))
-    house.controller.ask(lambda _: None).result(10)
-    noted = [(entry.user, entry.action, entry.target, entry.outcome, entry.address) for _, entry in house.store.audit()]
+        wait(deployment.service.jobs.resize(CY, uid, 2))
+    wait(deployment.service.jobs.suspend(BOB, uid))
+    deployment.controller.ask(lambda _: None).result(10)
+    noted = [
+        (entry.user, entry.action, entry.target, entry.outcome, entry.address) for _, entry in deployment.store.audit()
+    ]
     assert noted[::-1] == [
         ("bob", "submit", uid, "ok", "127.0.0.1"),
         ("bob", "submit", f"{array[0].uid.partition('-')[0]} (2 tasks)", "ok", "127.0.0.1"),

@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from gpuwise.experiments import mlperf, priority
+from gpuwise.experiments.mlperf import BENCHMARKS, EIGHT, NINE, PUBLISHED, seconds
+from gpuwise.experiments.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds
 from gpuwise.policies.gpu_types.prices import least_makespan_s
-from gpuwise.service.reproduce import mlperf, priority
-from gpuwise.service.reproduce.mlperf import BENCHMARKS, EIGHT, NINE, PUBLISHED, seconds
-from gpuwise.service.reproduce.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds
 
 
 def test_the_nine_jobs_have_the_published_ratios():
@@ -127,9 +127,9 @@ def test_gangs_on_three_types_end_near_the_bound():
 
 def test_networks_that_only_look_things_up_are_predicted_to_gain_least():
     pytest.importorskip("torch")
+    from gpuwise.experiments import mlperf_models as models
     from gpuwise.predict import registry
-    from gpuwise.predict.steptime import step_columns
-    from gpuwise.service.reproduce import mlperf_models as models
+    from gpuwise.predict.time.step_time import step_columns
 
     predictor = registry.load("step_time").predictor
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpuwise.core.spec import Sharing
-from gpuwise.service.reproduce import sharing
-from gpuwise.service.reproduce.itu_jobs import LARGE, MEDIUM, SMALL
-from gpuwise.service.reproduce.miso_jobs import MisoJobs
-from gpuwise.service.reproduce.sharing_miso import jct_s, static_jct_s
+from gpuwise.experiments import sharing
+from gpuwise.experiments.itu_jobs import LARGE, MEDIUM, SMALL
+from gpuwise.experiments.miso_jobs import MisoJobs
+from gpuwise.experiments.sharing_miso import jct_s, static_jct_s
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from builders import cluster, finished, job, node, run, started
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.spec import Sharing
-from gpuwise.service.simulate import simulate
+from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.traces import read_trace, write_trace
 
 TRACE = "gen:gavel?jobs=40&rate=60&seed=2"

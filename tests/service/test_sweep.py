@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.service.simulate import simulate
-from gpuwise.service.sweep import Run, plan_sweep, sweep
+from gpuwise.service.offline.simulate import simulate
+from gpuwise.service.offline.sweep import Run, plan_sweep, sweep
 
 TRACE = "gen:gavel?jobs=30&rate=60"
 CLUSTER = "2x4:V100"

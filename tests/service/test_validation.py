@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from builders import started
-from gpuwise.service.clusters import load_cluster
-from gpuwise.service.reproduce import validation
-from gpuwise.service.reproduce.rows import Row
-from gpuwise.service.simulate import simulate
+from gpuwise.experiments import validation
+from gpuwise.experiments.rows import Row
+from gpuwise.service.offline.clusters import load_cluster
+from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.traces import read_trace
 
 HERE = Path(__file__).parent

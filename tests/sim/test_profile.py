@@ -12,7 +12,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobRevised, JobStarted
 from gpuwise.core.spec import Sharing
 from gpuwise.engine.journal import replay
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.service.offline.simulate import Truth, simulate
 
 SHARED = on((0, 0), sharing=Sharing.SHARED, milli=400)
 

@@ -10,11 +10,11 @@ import pytest
 
 from builders import HALVES, Timetable, cluster, finished, job, mig, node, on, run, stays
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import JobSpec, Sharing, slice_name
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import job_spec, plain
-from gpuwise.service.simulate import Truth, simulate
+from gpuwise.service.offline.simulate import Truth, simulate
 from gpuwise.sim.result import SimulationResult
 
 BOTH = (Sharing.SHARED, 500)

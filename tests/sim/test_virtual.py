@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 
 from builders import Timetable, cluster, finished, job, node, on, run, started, stays
 from gpuwise.core.assignments import Assignment, Intent, NodeRequest
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES, DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
-from gpuwise.core.state import ClusterState
-from gpuwise.core.steps import DraftError
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import Journal
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.simulate import Truth
+from gpuwise.service.offline.simulate import Truth
 from gpuwise.sim.faults import NodeFault
 from gpuwise.sim.history import offered
 from gpuwise.sim.virtual import VirtualExecutor, ticked

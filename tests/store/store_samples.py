@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+from gpuwise.core.job.request import JobRequest, Processes
 from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, JournalLine, QueueRecord, Role, TokenRecord
-from gpuwise.core.request import JobRequest, Processes
 from gpuwise.core.spec import Sharing, Source
 
 ODD = "ünï 'quoted' \"text\" %s :name ? \\ \n é🙂"

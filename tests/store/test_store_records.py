@@ -21,7 +21,8 @@ from store_samples import (
     request,
 )
 
-from gpuwise.core.jobs import ENDED, Status
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.table import ENDED, Status
 from gpuwise.core.records import (
     AttemptRecord,
     AuditEntry,
@@ -34,7 +35,6 @@ from gpuwise.core.records import (
     StoreError,
     TokenRecord,
 )
-from gpuwise.core.request import JobRequest
 from gpuwise.store import schema
 from gpuwise.store.sql import SqlStore, open_store
 

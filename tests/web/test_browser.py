@@ -10,7 +10,7 @@ import pytest
 from api_double import TOKEN, Double, a_device, a_job, an_attempt, ended, waiting
 from playwright.sync_api import Error, Page, expect
 
-from gpuwise.api import answers
+from gpuwise.api.schema import answers
 
 Open = Callable[..., Page]
 HASHES = ["#/", "#/cluster", "#/queue", "#/ended", "#/events", "#/job/1"]

@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from serving import serve
 
 from gpuwise.api.app import create_app
-from gpuwise.core.request import JobRequest
-from gpuwise.service.up import House, Settings
+from gpuwise.core.job.request import JobRequest
+from gpuwise.service.live.up import LocalDeployment, Settings
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 TRAINING = """
@@ -28,29 +28,29 @@ for step in job.steps(100_000):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(Settings(state=tmp_path / "state", policy="srtf", devices=2))
-    yield house
-    left = [record.uid for record in house.controller.live_records()]
-    house.controller.cancel(left, "the test's end").result(10)
-    house.close()
+def deployment(tmp_path: Path) -> Iterator[LocalDeployment]:
+    deployment = LocalDeployment(Settings(state=tmp_path / "state", policy="srtf", devices=2))
+    yield deployment
+    left = [record.uid for record in deployment.controller.live_records()]
+    deployment.controller.cancel(left, "the test's end").result(10)
+    deployment.close()
 
 
 @pytest.fixture
-def address(house: House) -> Iterator[str]:
-    yield from serve(create_app(house.service))
+def address(deployment: LocalDeployment) -> Iterator[str]:
+    yield from serve(create_app(deployment.service))
 
 
-def test_the_life_of_a_job(address: str, house: House, open_page: Callable[..., Page]) -> None:
-    page = open_page(f"{address}/login?token={house.token}")
+def test_the_life_of_a_job(address: str, deployment: LocalDeployment, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{address}/login?token={deployment.token}")
     expect(page.get_by_text("No job runs.")).to_be_visible()
     expect(page.get_by_text("CPU stand-ins, not GPUs")).to_be_visible()
-    assert house.token not in page.url
+    assert deployment.token not in page.url
 
     request = JobRequest(
         command=(sys.executable, "-c", TRAINING, HOSTILE), name="real", gpu_frac=0.5, duration_s=1000.0
     )
-    house.controller.submit([request], "ada").result(10)
+    deployment.controller.submit([request], "ada").result(10)
     link = page.get_by_role("table", name="Running jobs").get_by_role("link", name="1 real")
     expect(page.get_by_role("article").filter(has_text="1 real")).to_contain_text("free50 %")
     expect(page.get_by_text("of 100,000").first).to_be_visible()

@@ -8,15 +8,20 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from gpuwise.api import errors, routes_admin, routes_cluster, routes_jobs, routes_logs, routes_open
-from gpuwise.api.documented import ANYWHERE, problems
-from gpuwise.api.gate import Gate
-from gpuwise.api.keeper import Keeper, Rates
-from gpuwise.api.limits import MAX_BODY_BYTES, Shield, SizeLimit
-from gpuwise.api.streams import Streams
+from gpuwise.api import errors
+from gpuwise.api.access.authentication import Authenticator, Rates
+from gpuwise.api.access.limits import MAX_BODY_BYTES, Shield, SizeLimit
+from gpuwise.api.access.middleware import AccessMiddleware
+from gpuwise.api.access.streams import Streams
+from gpuwise.api.routes import admin as routes_admin
+from gpuwise.api.routes import cluster as routes_cluster
+from gpuwise.api.routes import jobs as routes_jobs
+from gpuwise.api.routes import logs as routes_logs
+from gpuwise.api.routes import public as routes_open
+from gpuwise.api.schema.documented import ANYWHERE, problems
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.version import __version__
-from gpuwise.service.service import Service
+from gpuwise.service.live.service import Service
 from gpuwise.web.page import mount
 
 DESCRIPTION = """Runs deep learning jobs on shared GPUs.
@@ -53,14 +58,14 @@ def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI
     )
     app.state.service = service
     app.state.streams = Streams()
-    app.state.keeper = Keeper(service, settings.rates)
+    app.state.authenticator = Authenticator(service, settings.rates)
     _add_routes(app)
     if settings.page:
         mount(app)
     app.add_exception_handler(GpuwiseError, errors.on_refusal)
     app.add_exception_handler(RequestValidationError, errors.on_invalid)
     app.add_exception_handler(HTTPException, errors.on_http)
-    app.add_middleware(Gate, keeper=app.state.keeper, hosts=settings.hosts)
+    app.add_middleware(AccessMiddleware, authenticator=app.state.authenticator, hosts=settings.hosts)
     app.add_middleware(SizeLimit, max_body_bytes=settings.max_body_bytes)
     app.add_middleware(Shield)
     return app

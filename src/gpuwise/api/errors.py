@@ -12,13 +12,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from gpuwise.api.patterns import in_words
+from gpuwise.api.schema.patterns import in_words
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.property import PropertyError
+from gpuwise.core.job.property import PropertyError
 from gpuwise.core.records import StoreError
-from gpuwise.live.desk import LimitError
 from gpuwise.live.inbox import BusyError, ClosedError
-from gpuwise.service.refusals import (
+from gpuwise.live.intake import LimitError
+from gpuwise.service.live.refusals import (
     ForbiddenError,
     InvalidError,
     NoAnswerError,

@@ -12,7 +12,7 @@ import uvicorn
 
 from gpuwise.api.app import LOOPBACK, ApiSettings, create_app
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.service.service import Service
+from gpuwise.service.live.service import Service
 
 BACKLOG = 2048
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
-from gpuwise.api import views
-from gpuwise.service.feed import Happening, Page
+from gpuwise.api.schema import views
+from gpuwise.service.live.feed import Happening, Page
 
 RETRY_MS = 1000
 """How soon a browser comes back after a broken connection."""

@@ -36,7 +36,9 @@ def _root(
 
 def main() -> None:
     """Runs the command line; what a user can mend is told in one line, with exit code 2."""
-    from gpuwise.cli import catalogue, live, predict, predictors, reproduce, simulate, traces, up
+    from gpuwise.cli import live
+    from gpuwise.cli.live import up
+    from gpuwise.cli.offline import catalogue, predict, predictors, reproduce, simulate, traces
 
     for module in (predict, predictors, simulate, traces, catalogue, reproduce, up, live):
         module.register(app)

@@ -13,10 +13,10 @@ from gpuwise.core.events import Event
 from gpuwise.core.observations import Observations
 
 if TYPE_CHECKING:
-    from gpuwise.core.capacity import Capacity
-    from gpuwise.core.jobs import JobTable, Shape
-    from gpuwise.core.nodes import NodeTable
-    from gpuwise.core.view import ClusterView
+    from gpuwise.core.cluster.capacity import Capacity
+    from gpuwise.core.cluster.nodes import NodeTable
+    from gpuwise.core.decision.view import ClusterView
+    from gpuwise.core.job.table import JobTable, Shape
 
 
 class Policy(Protocol):

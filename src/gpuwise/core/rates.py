@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.needs import EXCLUSIVE
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.needs import EXCLUSIVE
+from gpuwise.core.job.table import JobTable, Status
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.spec import Sharing, slice_name
 from gpuwise.core.tables import Array

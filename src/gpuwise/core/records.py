@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 
 
 class StoreError(GpuwiseError):

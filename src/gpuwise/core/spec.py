@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Annotated
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.needs import ANY_SHARING, Forecast, JobNeeds, Role, Sharing, Source, only_held_as
-from gpuwise.core.needs_rules import check_together
-from gpuwise.core.property import Property
-from gpuwise.core.schema import LabelValues, check
+from gpuwise.core.job.needs import ANY_SHARING, Forecast, JobNeeds, Role, Sharing, Source, only_held_as
+from gpuwise.core.job.property import Property
+from gpuwise.core.job.rules import check_together
+from gpuwise.core.job.schema import LabelValues, check
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 __all__ = [

@@ -135,7 +135,7 @@ def this_machine(*, devices: int | None = None, memory_bytes: float | None = Non
 
     if devices is not None:
         return CpuMachine(devices, memory_bytes, notes=(f"{devices} CPU stand-ins in place of GPUs, as asked",))
-    from gpuwise.devices.nvml import NvmlMachine
+    from gpuwise.devices.nvml.machine import NvmlMachine
 
     try:
         return NvmlMachine.open(mps)

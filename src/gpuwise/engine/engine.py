@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpuwise.core.allowed import wrong_placement
 from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
-from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.cluster.capacity import OverAllocationError
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import (
     NOTHING,
     Command,
@@ -34,6 +34,8 @@ from gpuwise.core.commands import (
     Suspend,
     Why,
 )
+from gpuwise.core.decision.allowed import wrong_placement
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
     EVENT_TYPES,
@@ -46,12 +48,10 @@ from gpuwise.core.events import (
     StartRefused,
     WokeUp,
 )
-from gpuwise.core.jobs import ENDED, PLACED, JobTable, Status
+from gpuwise.core.job.table import ENDED, PLACED, JobTable, Status
 from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.protocols import MakeRates, Placer, Policy
 from gpuwise.core.spec import ClusterSpec
-from gpuwise.core.state import ClusterState
-from gpuwise.core.view import ClusterView
 from gpuwise.devices.mig_slices import check_cut
 from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import Journal

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.core import schema
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import EVENT_TYPES, Event, JobSubmitted
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.job import schema
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing, Source
-from gpuwise.core.state import ClusterState
 from gpuwise.engine.handlers import HANDLERS
 
 VERSION = 1

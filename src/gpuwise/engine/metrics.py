@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gpuwise.core.jobs import Status
-from gpuwise.core.state import ClusterState
+from gpuwise.core.cluster.state import ClusterState
+from gpuwise.core.job.table import Status
 from gpuwise.core.tables import Array
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpuwise.core.capacity import Claim, OverAllocationError
+from gpuwise.core.cluster.capacity import Claim, OverAllocationError
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Command, Grant, Placement
 from gpuwise.core.events import (
     DeviceLost,
@@ -24,10 +25,9 @@ from gpuwise.core.events import (
     NodeRestored,
     ReleaseRefused,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import NodeSpec, Sharing
-from gpuwise.core.state import ClusterState
-from gpuwise.engine.transitions import PENDING, Handler, queue_again, rebelieve, reshape
+from gpuwise.engine.transitions import PENDING, Handler, queue_again, refresh_rates, reshape
 
 NOWHERE = Placement(())
 
@@ -189,7 +189,7 @@ def _change(state: ClusterState, row: int, spec: NodeSpec) -> None:
     for job in staying:
         _put_back(state, job, _moved(state.placed[job], row, kept))
     state.leaving |= {job: _moved(placement, row, kept) for job, placement in state.leaving.items()}
-    rebelieve(state, tuple(job for job in staying if job in state.placed))
+    refresh_rates(state, tuple(job for job in staying if job in state.placed))
 
 
 def _lift(state: ClusterState, job: int) -> None:

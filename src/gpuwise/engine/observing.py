@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.events import (
     Event,
     JobFailed,
@@ -20,11 +21,10 @@ from gpuwise.core.events import (
     JobSuspended,
     StartRefused,
 )
-from gpuwise.core.jobs import ENDED, Status
+from gpuwise.core.job.retries import History, Memory, back_off_s, judge
+from gpuwise.core.job.table import ENDED, Status
 from gpuwise.core.observations import OVER, AttemptObserved, Cause, Details, Phase
 from gpuwise.core.rates import steps_made
-from gpuwise.core.retries import History, Memory, back_off_s, judge
-from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 STARTING, RUNNING, SUSPENDING = int(Status.STARTING), int(Status.RUNNING), int(Status.SUSPENDING)

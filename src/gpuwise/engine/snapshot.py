@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuwise.core.capacity import Claim
-from gpuwise.core.jobs import ENDED, JobTable, Status
+from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.state import ClusterState
+from gpuwise.core.job.table import ENDED, JobTable, Status
 from gpuwise.core.spec import ClusterSpec, Sharing
-from gpuwise.core.state import ClusterState
 from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain, slices_of
 
 VERSION = 1

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.cluster.capacity import OverAllocationError
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import (
     Command,
     Migrate,
@@ -39,11 +40,10 @@ from gpuwise.core.events import (
     StartRefused,
     WokeUp,
 )
-from gpuwise.core.jobs import ENDED, LIFE_CYCLE, Status
-from gpuwise.core.needs import EXCLUSIVE, Forecast
+from gpuwise.core.job.needs import EXCLUSIVE, Forecast
+from gpuwise.core.job.table import ENDED, LIFE_CYCLE, Status
 from gpuwise.core.observations import UNCOUNTED, Cause
 from gpuwise.core.rates import DeclaredRates, believed, steps_made
-from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 # Plain numbers: the path of one event runs hundreds of thousands of times.
@@ -86,7 +86,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
     if placement.sharing is not EXCLUSIVE:
         state.residents.add(job, placement)
-        rebelieve(state, state.residents.neighbours(job, placement))
+        refresh_rates(state, state.residents.neighbours(job, placement))
 
 
 def _leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
@@ -108,7 +108,7 @@ def _leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
     if placement.sharing is not EXCLUSIVE:
         neighbours = state.residents.neighbours(job, placement)
         state.residents.remove(job, placement)
-        rebelieve(state, neighbours)
+        refresh_rates(state, neighbours)
 
 
 def _start(state: ClusterState, command: Start | Resume) -> None:
@@ -203,10 +203,10 @@ def _started(state: ClusterState, event: JobStarted) -> None:
     if placement.sharing is EXCLUSIVE:
         state.jobs.rate[job] = _believed_alone(state, job, placement)
     else:
-        rebelieve(state, (job, *state.residents.neighbours(job, placement)))
+        refresh_rates(state, (job, *state.residents.neighbours(job, placement)))
 
 
-def rebelieve(state: ClusterState, jobs: tuple[int, ...]) -> None:
+def refresh_rates(state: ClusterState, jobs: tuple[int, ...]) -> None:
     """Asks the beliefs again about jobs whose neighbours came or went."""
     running = [job for job in jobs if state.jobs.status.item(job) == RUNNING]
     placements = [state.placed[job] for job in running]
@@ -411,7 +411,7 @@ def _revise_utilization(state: ClusterState, job: int, gpu_util: Forecast) -> No
     """Another utilization: what is believed of the jobs beside it changes too."""
     state.jobs.revise_util(job, gpu_util)
     if job in state.placed:
-        rebelieve(state, (job, *state.residents.neighbours(job, state.placed[job])))
+        refresh_rates(state, (job, *state.residents.neighbours(job, state.placed[job])))
 
 
 def _revise_pace(state: ClusterState, event: JobRevised) -> None:
@@ -428,7 +428,7 @@ def _revise_pace(state: ClusterState, event: JobRevised) -> None:
         low, high = (math.nan if end is None else end for end in (event.duration_low_s, event.duration_high_s))
         jobs.revise_duration(job, Forecast(event.duration_s, low, high, event.source))
     if jobs.status.item(job) == RUNNING:
-        rebelieve(state, (job,))
+        refresh_rates(state, (job,))
 
 
 def _noted(state: ClusterState, event: JobNoted) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from gpuwise.graph.models import Ask, graph_of, is_onnx, parts_of
+from gpuwise.graph.models.by_name import Ask, graph_of, is_onnx, parts_of
 from gpuwise.graph.ops import VERSION, Graph, GraphError
 
 FUSED = "TIMM_FUSED_ATTN"
@@ -61,7 +61,7 @@ def digest(ask: Ask) -> str:
 @cache
 def _tracer() -> str:
     """The code that traces: a change of a formula makes all graphs anew."""
-    return "".join(_contents(path) for path in sorted(Path(__file__).parent.glob("*.py")))
+    return "".join(_contents(path) for path in sorted(Path(__file__).parent.rglob("*.py")))
 
 
 def _version(package: str) -> str:

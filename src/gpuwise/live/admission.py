@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from gpuwise.core.commands import Reason, Why
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, QueueRecord
-from gpuwise.core.request import JobRequest
 
 USER, DEPENDENCY, QUOTA, SHARE = "user", "dependency", "quota", "share"
 _EPSILON = 1e-9

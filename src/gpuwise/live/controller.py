@@ -16,17 +16,17 @@ from gpuwise.core.assignments import Desired
 from gpuwise.core.commands import Reason
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, NodeChanged, NodeEvent, WokeUp
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.protocols import Executor
 from gpuwise.core.records import AuditEntry, Batch, JobRecord, JournalLine, QueueRecord, Snapshot, Store, StoreError
-from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.node_transitions import still_drained
 from gpuwise.live.clock import Clock
-from gpuwise.live.desk import Desk, Limits, NotPossibleError
 from gpuwise.live.inbox import Handler, Inbox, Request
-from gpuwise.live.lines import journal_line
+from gpuwise.live.intake import JobIntake, Limits, NotPossibleError
+from gpuwise.live.journal_lines import journal_line
 from gpuwise.live.recovery import Layouts, MakeEngine, compacted, recover, to_json
 
 log = logging.getLogger("gpuwise.controller")
@@ -129,36 +129,36 @@ class Controller:
     @property
     def engine(self) -> Engine:
         """The engine; other threads may only look at what cannot change, and use `ask` for the rest."""
-        return self._desk.engine
+        return self._intake.engine
 
     def live(self, uid: str) -> JobRecord | None:
         """The record of a job that has not ended, newer than the store's."""
-        return self._desk.books.shown.get(uid)
+        return self._intake.job_records.shown.get(uid)
 
     def live_records(self) -> list[JobRecord]:
         """The records of all jobs that have not ended."""
-        return list(self._desk.books.shown.values())
+        return list(self._intake.job_records.shown.values())
 
     def submit(self, requests: Sequence[JobRequest], user: str, key: str | None = None) -> Future[list[JobRecord]]:
         """New jobs; the future has their records once they are on disk."""
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], list[JobRecord]]]:
-            events, records = self._desk.submit(now_s, requests, user, key)
+            events, records = self._intake.submit(now_s, requests, user, key)
             return events, lambda: [self.live(record.uid) or record for record in records]
 
         return self._inbox.put(handle)
 
     def cancel(self, uids: Sequence[str], by: str) -> Future[None]:
         """Takes jobs back."""
-        return self._inbox.put(lambda now_s: (self._desk.cancel(now_s, uids, f"cancelled by {by}"), _nothing))
+        return self._inbox.put(lambda now_s: (self._intake.cancel(now_s, uids, f"cancelled by {by}"), _nothing))
 
     def suspend(self, uids: Sequence[str]) -> Future[None]:
         """Holds jobs back until they are resumed; those that run leave their GPUs."""
-        return self._inbox.put(self._without_events(lambda: self._desk.hold(uids)))
+        return self._inbox.put(self._without_events(lambda: self._intake.hold(uids)))
 
     def resume(self, uids: Sequence[str]) -> Future[None]:
         """Lets jobs that were suspended by their user go on."""
-        return self._inbox.put(self._without_events(lambda: self._desk.release(uids)))
+        return self._inbox.put(self._without_events(lambda: self._intake.release(uids)))
 
     def resize(self, uid: str, gpus: int) -> Future[None]:
         """Runs an elastic job on with another number of GPUs."""
@@ -172,14 +172,14 @@ class Controller:
 
     def observe(self, gpu_util_frac: Mapping[str, float]) -> Future[None]:
         """Jobs were seen to use so much of their GPUs, each while it was alone on them."""
-        return self._inbox.put(lambda now_s: (self._desk.utilizations(now_s, gpu_util_frac), _nothing))
+        return self._inbox.put(lambda now_s: (self._intake.utilizations(now_s, gpu_util_frac), _nothing))
 
     def set_queue(self, queue: QueueRecord) -> Future[None]:
         """Gives a queue limits."""
 
         def change() -> None:
             self.store.put_queue(queue)
-            self._desk.admission.set_queue(queue)
+            self._intake.admission.set_queue(queue)
 
         return self._inbox.put(self._without_events(change))
 
@@ -188,7 +188,7 @@ class Controller:
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], bool]]:
             had = self.store.delete_queue(name)
-            self._desk.admission.forget_queue(name)
+            self._intake.admission.forget_queue(name)
             return [], lambda: had
 
         return self._inbox.put(handle)
@@ -197,7 +197,7 @@ class Controller:
         """Drains a node, or ends that; whether there is such a node."""
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], bool]]:
-            nodes = self._desk.engine.state.nodes
+            nodes = self._intake.engine.state.nodes
             row = nodes.row(node)
             if row is None:
                 return [], lambda: False
@@ -205,17 +205,17 @@ class Controller:
 
         return self._inbox.put(handle)
 
-    def ask(self, question: Callable[[Desk], Result]) -> Future[Result]:
+    def ask(self, question: Callable[[JobIntake], Result]) -> Future[Result]:
         """Answers a question about the state between two turns."""
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], Result]]:
-            return [], lambda: question(self._desk)
+            return [], lambda: question(self._intake)
 
         return self._inbox.put(handle)
 
     def why(self, uid: str) -> Future[Reason | None]:
         """Why a job waits."""
-        return self.ask(lambda desk: desk.reason(uid))
+        return self.ask(lambda intake: intake.reason(uid))
 
     def note(self, entry: AuditEntry) -> None:
         """Keeps an audit entry, written with the next turn."""
@@ -249,8 +249,8 @@ class Controller:
             self._fail(error, taken)
 
     def _observe(self) -> tuple[float, list[Event | AttemptObserved]]:
-        until_s = wake_at = self._desk.engine.wake_at
-        if self._desk.books.has_progress:
+        until_s = wake_at = self._intake.engine.wake_at
+        if self._intake.job_records.has_progress:
             until_s = min(self._progress_due_s, until_s if until_s is not None else self._progress_due_s)
         if len(self._inbox):
             until_s = 0.0
@@ -270,7 +270,7 @@ class Controller:
         """Which observations are left out, for people; those of jobs that have ended do not matter any more."""
         if not self._failing:
             return ""
-        live = self._desk.books.live
+        live = self._intake.job_records.live
         self._failing = {key: count for key, count in self._failing.items() if isinstance(key, str) or key[0] in live}
         left_out = [_describe(key) for key, count in self._failing.items() if count >= PATIENCE]
         return f"cannot take in {', '.join(left_out)}; see the controller log" if left_out else ""
@@ -278,19 +278,19 @@ class Controller:
     def _take_turn(
         self, now_s: float, happened: Sequence[Event | AttemptObserved], requests: Sequence[Request]
     ) -> None:
-        desk, engine = self._desk, self._desk.engine
+        intake, engine = self._intake, self._intake.engine
         self._resizes = []
         self._take_in(now_s, happened)
-        events = desk.outcomes(now_s, [each for each in engine.journal.records if isinstance(each, Event)])
+        events = intake.outcomes(now_s, [each for each in engine.journal.records if isinstance(each, Event)])
         answered = [request for request in requests if self._handle(request, now_s, events)]
-        events += desk.revisions(now_s)
-        events += desk.admit(now_s)
+        events += intake.revisions(now_s)
+        events += intake.admit(now_s)
         if self._restarted:
             self._restarted = False
             events.append(WokeUp(now_s))
         engine.take_in(now_s, events)
         desired = [*self._decide(), *self._resize(now_s)]
-        if desk.follow(engine.journal.records):
+        if intake.follow(engine.journal.records):
             self._executor.wake()  # nodes came or went: the next turn sees who may enter the line now
         lines = self._write(now_s)
         for request in answered:
@@ -298,7 +298,7 @@ class Controller:
         if desired:
             self._executor.follow(engine.addressed(desired))
         self._tell(lines)
-        if self._lines > max(self._compact_at, 4 * len(desk.books.live)):
+        if self._lines > max(self._compact_at, 4 * len(intake.job_records.live)):
             self._try_to_compact()
 
     def _take_in(self, now_s: float, happened: Sequence[Event | AttemptObserved]) -> None:
@@ -306,8 +306,8 @@ class Controller:
         for each in happened:
             try:
                 if isinstance(each, AttemptObserved):
-                    self._desk.observed(each)
-                self._desk.engine.take_in(now_s, (self._still_drained(each),))
+                    self._intake.observed(each)
+                self._intake.engine.take_in(now_s, (self._still_drained(each),))
             except StoreError:
                 raise
             except Exception:
@@ -316,7 +316,7 @@ class Controller:
             if self._failing:
                 self._failing.pop(_key(each), None)
         if any(isinstance(each, NodeEvent) for each in happened):
-            self._desk.nodes_changed()
+            self._intake.nodes_changed()
 
     def _count_failure(self, seen: Event | AttemptObserved) -> None:
         key = _key(seen)
@@ -329,7 +329,7 @@ class Controller:
         """What an executor reports of a node does not end a drain; `set_schedulable` does."""
         if not isinstance(seen, NodeChanged):
             return seen
-        nodes = self._desk.engine.state.nodes
+        nodes = self._intake.engine.state.nodes
         row = nodes.row(seen.node.name)
         return seen if row is None else replace(seen, node=still_drained(nodes.specs[row], seen.node))
 
@@ -348,7 +348,7 @@ class Controller:
     def _decide(self) -> Sequence[Desired]:
         """Asks the policy; only what fails here is its fault."""
         try:
-            desired = self._desk.engine.decide()
+            desired = self._intake.engine.decide()
         except Exception:
             self._policy_failures += 1
             raise
@@ -357,12 +357,12 @@ class Controller:
 
     def _resize(self, now_s: float) -> list[Desired]:
         """Carries out what sizes users asked for, now that the engine knows what has happened; then asks the policy."""
-        engine, desired = self._desk.engine, list[Desired]()
+        engine, desired = self._intake.engine, list[Desired]()
         for resize in self._resizes:
             try:
-                if resize.uid not in self._desk.admission:
+                if resize.uid not in self._intake.admission:
                     raise NotPossibleError(f"job {resize.uid} has ended")
-                desired += engine.order(now_s, self._desk.resize(resize.uid, resize.gpus))
+                desired += engine.order(now_s, self._intake.resize(resize.uid, resize.gpus))
             except StoreError:
                 raise
             except GpuwiseError as refusal:
@@ -374,11 +374,11 @@ class Controller:
 
     def _write(self, now_s: float) -> list[JournalLine]:
         """Writes the turn, all or nothing."""
-        desk, batch = self._desk, Batch()
+        intake, batch = self._intake, Batch()
         batch.lines = self._new_lines(now_s)
-        batch.jobs, batch.attempts = desk.books.take_changed()
-        if desk.books.has_progress and now_s >= self._progress_due_s:
-            batch.jobs += desk.books.take_progress()
+        batch.jobs, batch.attempts = intake.job_records.take_changed()
+        if intake.job_records.has_progress and now_s >= self._progress_due_s:
+            batch.jobs += intake.job_records.take_progress()
             self._progress_due_s = now_s + PROGRESS_EVERY_S
         while self._audit:
             batch.audit.append(self._audit.popleft())
@@ -388,14 +388,14 @@ class Controller:
             except StoreError:
                 self._audit.extendleft(reversed(batch.audit))
                 raise
-            desk.books.written(batch.jobs)
+            intake.job_records.written(batch.jobs)
             self._sequence += len(batch.lines)
             self._lines += len(batch.lines)
         return batch.lines
 
     def _new_lines(self, now_s: float) -> list[JournalLine]:
         """The turn's journal. That the policy was asked and left all as it was is not worth a write."""
-        state, records = self._desk.engine.state, self._desk.engine.journal.records
+        state, records = self._intake.engine.state, self._intake.engine.journal.records
         if all(isinstance(record, WokeUp) for record in records):
             records.clear()
         lines = []
@@ -448,7 +448,7 @@ class Controller:
         self._knows_nodes = True
         found.engine.journal.records.clear()
         self._sequence, self._lines = found.sequence, found.lines
-        self._desk = Desk(found.engine, self.store, self.clock, self._limits)
+        self._intake = JobIntake(found.engine, self.store, self.clock, self._limits)
         self._restarted = True
         self._executor.follow(found.engine.desired(), complete=True)
         self._stale = False
@@ -465,11 +465,11 @@ class Controller:
     def _compact(self) -> None:
         """Writes the state whole, and goes on with one that has forgotten what has ended."""
         begun = monotonic()
-        body = to_json(self._desk.engine)
-        engine = compacted(self._desk.engine, body, self._make_engine)
+        body = to_json(self._intake.engine)
+        engine = compacted(self._intake.engine, body, self._make_engine)
         self.store.commit(Batch(snapshot=Snapshot(self._sequence, body)))
         self._compact_at = COMPACT_LINES
-        self._desk.engine = engine
+        self._intake.engine = engine
         self._lines = 0
         self._restarted = True
         self._executor.wake()

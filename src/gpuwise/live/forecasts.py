@@ -6,12 +6,12 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.events import Event, JobFinished, JobRevised
-from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.needs import Forecast, Source
+from gpuwise.core.job.needs import Forecast, Source
+from gpuwise.core.job.request import UNKNOWN_DURATION_S, JobRequest
+from gpuwise.core.job.table import JobTable, Status
 from gpuwise.core.records import JobRecord, Store
-from gpuwise.core.request import UNKNOWN_DURATION_S, JobRequest
-from gpuwise.core.state import ClusterState
 
 NEWS_FRAC = 0.25
 """Waiting jobs are revised when what is known of their run time differs by this much from what they were told."""

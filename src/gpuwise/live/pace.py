@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState
 
 NEWS_FRAC = 0.25
 """A run time is revised when what is seen differs by this much from what is believed."""

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.events import PROFILE_S
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.repeating import Repeating
+from gpuwise.live.background import Repeating
 
 EVERY_S = 5.0
 NEWS_FRAC = 0.1

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import MigSlice, Repartition
 from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved
-from gpuwise.core.nodes import NodeTable
 from gpuwise.core.records import Batch, Snapshot, Store
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
@@ -17,7 +17,7 @@ from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import replay_onto
 from gpuwise.engine.snapshot import cluster_of, renumbered, restore, snapshot
 from gpuwise.live.clock import Clock
-from gpuwise.live.lines import journal_line
+from gpuwise.live.journal_lines import journal_line
 
 MakeEngine = Callable[[ClusterSpec], Engine]
 Layouts = Mapping[tuple[int, int], tuple[MigSlice, ...]]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gpuwise.core import rates
 from gpuwise.core.commands import Placement
-from gpuwise.core.draft import Draft
-from gpuwise.core.view import ClusterView
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.policies.placing.one_type import of_one_type
 
 LAST_FEW = 10

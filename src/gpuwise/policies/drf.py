@@ -9,11 +9,11 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
+from gpuwise.core.job.tasks import total_host
 from gpuwise.core.tables import Array
-from gpuwise.core.tasks import total_host
-from gpuwise.core.view import ClusterView
 
 
 @dataclass(frozen=True)

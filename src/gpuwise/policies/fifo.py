@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision, Explain, Placement, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.jobs import Status
-from gpuwise.core.view import ClusterView
+from gpuwise.core.job.table import Status
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.gpu_types.assignment import Assignment
 from gpuwise.policies.gpu_types.gains import RATES, SIGNALS, log_gain, outlook
 

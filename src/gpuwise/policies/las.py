@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.ranking import outranked, start_or_preempt
 
 QUEUE = 1e10

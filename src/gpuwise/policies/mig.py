@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import NOTHING, Decision, Placement, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
-from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.protocols import Placer
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.placing.placement import Hosts
 from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.view import ClusterView
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
 from gpuwise.policies.placing.placement import Hosts

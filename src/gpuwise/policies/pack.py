@@ -9,10 +9,10 @@ from itertools import islice
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.savings import Savings, Waits, drained_s
 from gpuwise.policies.packing.shared_gpus import (

@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
-from gpuwise.core.draft import Draft
-from gpuwise.core.jobs import Shape
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
+from gpuwise.core.job.table import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.view import ClusterView
 
 MARGIN = 1e-3
 """A job ranks below another if by more than this: rounding must not let two jobs preempt each other by turns."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,

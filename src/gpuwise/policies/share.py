@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import NOTHING, Decision, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.packing.offers import Offer, Offers, Terms
 from gpuwise.policies.slices.cuts import Where

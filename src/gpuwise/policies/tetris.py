@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
+from gpuwise.core.job.tasks import total_host
 from gpuwise.core.tables import Array
-from gpuwise.core.tasks import total_host
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.placing.placement import as_mask, worst_fit
 
 

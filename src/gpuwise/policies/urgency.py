@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.tables import Array
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.ranking import outranked, start_in_order, start_or_preempt
 
 

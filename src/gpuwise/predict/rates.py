@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpuwise.core.jobs import JobTable
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.rates import ComposedRates, LinearScaling, Scaling
 from gpuwise.predict.base import COVERAGE, Predictor
-from gpuwise.predict.contention import TIME_SLICE
-from gpuwise.predict.rate_scaling import PredictedScaling
-from gpuwise.predict.rate_sharing import PredictedSharing
 from gpuwise.predict.registry import load
+from gpuwise.predict.scaling.rates import PredictedScaling
+from gpuwise.predict.sharing.contention import TIME_SLICE
+from gpuwise.predict.sharing.rates import PredictedSharing
 
 
 class InterferenceRates(ComposedRates):

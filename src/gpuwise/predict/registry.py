@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict.base import PredictionError, Predictor
-from gpuwise.predict.data.tables import tell
+from gpuwise.predict.fitting.data.tables import tell
 
 VERSION = 1
 SHIPPED = Path(__file__).with_name("fitted")

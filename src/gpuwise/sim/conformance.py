@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.commands import Decision, Reason, Resume, Start
+from gpuwise.core.decision.steps import DraftError
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError, ReadOnlyError
 from gpuwise.core.events import DevicesClaimed, Event, NodeAdded, NodeChanged, NodeRemoved
-from gpuwise.core.jobs import ENDED, JobTable
-from gpuwise.core.nodes import node_table
+from gpuwise.core.job.table import ENDED, JobTable
 from gpuwise.core.protocols import Placer, Policy, holds
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Sharing
-from gpuwise.core.steps import DraftError
 from gpuwise.core.units import GIB
-from gpuwise.core.view import ClusterView
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine, InvalidDecisionError
 from gpuwise.policies.placing.placement import best_fit

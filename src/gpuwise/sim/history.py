@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Grant, Migrate, Placement, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
     Event,
@@ -21,7 +22,6 @@ from gpuwise.core.events import (
 )
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import Sharing
-from gpuwise.core.state import ClusterState
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.engine.journal import Journal
 

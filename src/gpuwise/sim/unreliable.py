@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuwise.core.assignments import Assignment, Desired, Intent
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
 from gpuwise.sim.virtual import VirtualExecutor
 

@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 from itertools import count
 
 from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest
+from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.state import ClusterState, Residents
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import (
@@ -21,13 +23,11 @@ from gpuwise.core.events import (
     NodeRestored,
     WokeUp,
 )
-from gpuwise.core.jobs import JobTable, Status
-from gpuwise.core.needs import EXCLUSIVE
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.needs import EXCLUSIVE
+from gpuwise.core.job.table import JobTable, Status
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.rates import alone_rates, steps_made
-from gpuwise.core.state import ClusterState, Residents
 from gpuwise.sim.faults import NodeFault, apart
 from gpuwise.sim.memory import OUT_OF_MEMORY_S, Memory
 

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, QueueRecord, Role, StoreError, TokenRecord
-from gpuwise.core.request import JobRequest
 from gpuwise.store.schema import NO_INDEX
 
 Row = tuple[Any, ...]

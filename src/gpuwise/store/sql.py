@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, delete, func, select, text
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import (
     AttemptRecord,
     AuditEntry,
@@ -20,7 +21,6 @@ from gpuwise.core.records import (
     Store,
     TokenRecord,
 )
-from gpuwise.core.request import JobRequest
 from gpuwise.store.database import Database
 from gpuwise.store.migrate import migrate
 from gpuwise.store.place import locate

@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 from builders import on
 from gpuwise.core.commands import NOTHING, Command, Decision, Start
 from gpuwise.core.events import Event, JobCancelled, JobSubmitted, WokeUp
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import OVER, AttemptObserved, Phase
-from gpuwise.core.request import JobRequest
 from gpuwise.core.spec import ClusterSpec
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.devices.machine import Where
 from gpuwise.engine.engine import Engine
-from gpuwise.live.books import outcome_of
 from gpuwise.live.clock import Clock
-from gpuwise.live.local.attempts import attempt_token
+from gpuwise.live.job_records import outcome_of
+from gpuwise.live.local.attempts.folders import attempt_token
 from gpuwise.live.local.executor import LocalExecutor
-from gpuwise.live.local.launch import LaunchSpec
 from gpuwise.live.local.plan import Actual
+from gpuwise.live.local.supervisor.launch import LaunchSpec
 from gpuwise.live.recovery import compacted, to_json
 from gpuwise.policies.placing.placement import first_fit
 

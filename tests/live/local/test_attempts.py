@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 
 from builders import mig, on
 from gpuwise.core.spec import Sharing
-from gpuwise.live.local.attempts import Attempt, AttemptState, Exit, Folders, as_json, attempt_token, finite, read_json
-from gpuwise.live.local.endings import last_line
-from gpuwise.live.local.runs import Run
-from gpuwise.live.local.steps import kept_steps
+from gpuwise.live.local.attempts.endings import last_line
+from gpuwise.live.local.attempts.folders import (
+    Attempt,
+    AttemptState,
+    Exit,
+    Folders,
+    as_json,
+    attempt_token,
+    finite,
+    read_json,
+)
+from gpuwise.live.local.attempts.runs import Run
+from gpuwise.live.local.attempts.steps import kept_steps
 
 
 @pytest.fixture

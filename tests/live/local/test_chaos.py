@@ -20,7 +20,7 @@ from bench import PYTHON, Bench, carriers, clear
 
 from builders import on
 from gpuwise.core.commands import Migrate, Rearrange, Resume, Start, Suspend
-from gpuwise.core.jobs import ENDED, PLACED, Status
+from gpuwise.core.job.table import ENDED, PLACED, Status
 from gpuwise.engine.engine import InvalidDecisionError
 
 DEVICES, JOBS, STEPS = 3, 12, 60
@@ -136,7 +136,7 @@ def alternations(sequence: list[tuple[float, str]]) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_chaos(make_bench: Callable[..., Bench], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 0.1)
+    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 0.1)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("jobs are told apart by their cores")

@@ -10,7 +10,7 @@ from builders import node
 from gpuwise.core.events import DevicesClaimed
 from gpuwise.core.units import GIB, MIB
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.local.claims import ForeignUse, Owner, device_use
+from gpuwise.live.local.devices.claims import ForeignUse, Owner, device_use
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
 EMPTY = {(0, device): Reading(memory_used_bytes=0.0) for device in range(2)}

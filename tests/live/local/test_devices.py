@@ -14,7 +14,7 @@ from bench import TRAINER, AttemptEnded, Bench, Stand, is_alive
 
 from builders import HALVES, on
 from gpuwise.core.assignments import DeviceCut, NodeRequest
-from gpuwise.core.capacity import Claim
+from gpuwise.core.cluster.capacity import Claim
 from gpuwise.core.commands import MigSlice, Provision, Resume, Start, Suspend
 from gpuwise.core.events import (
     DeviceLost,
@@ -26,7 +26,7 @@ from gpuwise.core.events import (
     JobSuspended,
     StartRefused,
 )
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.devices.machine import DeviceInUseError, MachineError, Reading, Where
@@ -41,7 +41,7 @@ def cut(bench: Bench, slices: tuple[MigSlice, ...], device: int = 0) -> DeviceCu
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices are looked at often enough for a test."""
-    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 0.05)
 
 
 def test_a_lost_device_throws_its_jobs_off_once_and_comes_back(bench: Bench) -> None:

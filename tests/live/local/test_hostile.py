@@ -18,15 +18,15 @@ from bench import PYTHON, TRAINER, Bench, is_alive, state_of
 
 from gpuwise.core.commands import Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
-from gpuwise.core.jobs import Status
-from gpuwise.live.local import shim
-from gpuwise.live.local.attempts import Attempt, AttemptState, Exit, Folders, is_locked, read_json
-from gpuwise.live.local.cgroups import Cgroups
-from gpuwise.live.local.limits import tail
-from gpuwise.live.local.mailbox import Mailbox
-from gpuwise.live.local.outcome import Outcome, cause_of
-from gpuwise.live.local.steps import kept_steps
-from gpuwise.live.local.supervisors import Supervisor
+from gpuwise.core.job.table import Status
+from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked, read_json
+from gpuwise.live.local.attempts.mailbox import Mailbox
+from gpuwise.live.local.attempts.outcome import Outcome, cause_of
+from gpuwise.live.local.attempts.steps import kept_steps
+from gpuwise.live.local.supervisor import main as shim
+from gpuwise.live.local.supervisor.cgroups import Cgroups
+from gpuwise.live.local.supervisor.limits import tail
+from gpuwise.live.local.supervisor.processes import Supervisor
 from gpuwise.live.local.watch import Watch
 
 WAITS = ("/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; exit 3")
@@ -197,7 +197,7 @@ def test_a_job_whose_folder_vanishes_is_lost(bench: Bench) -> None:
 def test_a_supervisor_that_has_obeyed_survives_a_stall_of_the_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuwise.live.local.runs.OBEY_S", 0.2)
+    monkeypatch.setattr("gpuwise.live.local.attempts.runs.OBEY_S", 0.2)
     monkeypatch.setattr("gpuwise.live.local.fleet.OBEY_S", 0.2)
     row = bench.start("1", "/bin/sh", "-c", "while :; do sleep 0.05; done")
     bench.expect(JobStarted, row)
@@ -220,7 +220,7 @@ def test_a_full_disk_at_a_time_limit_is_said_once_and_the_job_ends(
     bench.expect(JobStarted, row)
     (pid,) = bench.pids("1")
     with monkeypatch.context() as full:
-        full.setattr("gpuwise.live.local.attempts.write_json", no_space)
+        full.setattr("gpuwise.live.local.attempts.folders.write_json", no_space)
         end, used = time.monotonic() + 2.5, time.process_time()
         while time.monotonic() < end:
             bench.turn(0.5)

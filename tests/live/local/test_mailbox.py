@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwise.core.events import JobFinished, JobStarted
-from gpuwise.live.local.attempts import attempt_token
-from gpuwise.live.local.mailbox import (
+from gpuwise.live.local.attempts.folders import attempt_token
+from gpuwise.live.local.attempts.mailbox import (
     MAX_A_POLL,
     MAX_BYTES,
     Done,
@@ -142,7 +142,7 @@ def test_a_mailbox_takes_in_what_fits_and_drops_the_rest(tmp_path: Path) -> None
 
 
 def test_a_flood_is_taken_in_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.mailbox.MAX_A_POLL", 3)
+    monkeypatch.setattr("gpuwise.live.local.attempts.mailbox.MAX_A_POLL", 3)
     box = Mailbox(tmp_path / "sdk.sock", expected)
     try:
         send(box.path, *(datagram(kind="done", step=step) for step in range(5)))

@@ -15,12 +15,12 @@ from bench import PYTHON, AttemptEnded, Bench, Stand
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFailed, JobFinished
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB, MIB
-from gpuwise.live.local.attempts import Exit
-from gpuwise.live.local.cgroups import Cgroups, _own_v1, _own_v2, oom_kills, peak_bytes
-from gpuwise.live.local.limits import NO_MEMORY, Limits, confine, memory_limit_bytes, ran_out_of_memory, tail
+from gpuwise.live.local.attempts.folders import Exit
+from gpuwise.live.local.supervisor.cgroups import Cgroups, _own_v1, _own_v2, oom_kills, peak_bytes
+from gpuwise.live.local.supervisor.limits import NO_MEMORY, Limits, confine, memory_limit_bytes, ran_out_of_memory, tail
 
 HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
 
@@ -90,7 +90,7 @@ def test_files_in_the_cache_are_not_the_jobs_memory(bench: Bench, tmp_path: Path
 
 def test_without_control_groups_each_process_is_limited(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     object.__setattr__(bench.executor._fleet._starter.launcher, "cgroups", None)
-    monkeypatch.setattr("gpuwise.live.local.limits.STACKS_BYTES", 32 * MIB)
+    monkeypatch.setattr("gpuwise.live.local.supervisor.limits.STACKS_BYTES", 32 * MIB)
     row = bench.start("1", *PYTHON, "-c", EAT, "200", gpu_memory_bytes=64 * MIB)
     assert bench.expect(JobFailed, row).kind == "out of memory"
     assert "MemoryError" in bench.output("1")
@@ -210,7 +210,7 @@ def test_version_2_that_is_not_ours_alone_is_left_as_it_was(
         raise OSError(errno.EBUSY, "others are in it")
 
     files(own / "gpuwise-controller", "cgroup.procs")
-    monkeypatch.setattr("gpuwise.live.local.cgroups._enable", refuse)
+    monkeypatch.setattr("gpuwise.live.local.supervisor.cgroups._enable", refuse)
     assert Cgroups.find(tmp_path, proc) is None
     assert (own / "cgroup.procs").read_text() == str(os.getpid())
     assert not (own / "gpuwise-controller").exists()

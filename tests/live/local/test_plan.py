@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from gpuwise.core.assignments import Intent
-from gpuwise.live.local.attempts import Exit
-from gpuwise.live.local.outcome import Outcome, cause_of, judge
+from gpuwise.live.local.attempts.folders import Exit
+from gpuwise.live.local.attempts.outcome import Outcome, cause_of, judge
 from gpuwise.live.local.plan import INSTEAD, PLAN, Action, Actual, Goal, Means, goal_of, next_action
 
 ALL_MEANS = [Means(value) for value in range(16)]

@@ -7,7 +7,14 @@ from collections import Counter
 
 import pytest
 
-from gpuwise.live.local.rotation import DEFAULT_QUANTUM_S, SHORTEST_QUANTUM_S, Rotation, Sharer, connected, quantum_of
+from gpuwise.live.local.time_slices.rotation import (
+    DEFAULT_QUANTUM_S,
+    SHORTEST_QUANTUM_S,
+    Rotation,
+    Sharer,
+    connected,
+    quantum_of,
+)
 
 
 def sharer(uid: str, *devices: int, milli: int = 500, quantum_s: float = 1.0) -> Sharer:

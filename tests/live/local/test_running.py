@@ -14,7 +14,7 @@ from bench import PYTHON, TRAINER, AttemptEnded, AttemptStarted, Bench, Progress
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFailed, JobFinished, JobProgressed, JobStarted
-from gpuwise.core.request import Processes
+from gpuwise.core.job.request import Processes
 from gpuwise.core.spec import Sharing
 
 

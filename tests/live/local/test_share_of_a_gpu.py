@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import on
-from gpuwise.core.request import JobRequest
+from gpuwise.core.job.request import JobRequest
 from gpuwise.core.spec import Sharing
-from gpuwise.live.local.launch import as_asked
+from gpuwise.live.local.supervisor.launch import as_asked
 
 
 @pytest.mark.parametrize(

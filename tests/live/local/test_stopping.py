@@ -12,7 +12,7 @@ from bench import POLITE, PYTHON, TRAINER, AttemptEnded, Bench, carriers, is_ali
 from builders import on
 from gpuwise.core.commands import Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobStarted, JobSuspended
-from gpuwise.core.request import Processes
+from gpuwise.core.job.request import Processes
 
 
 def is_over(bench: Bench, uid: str) -> bool:
@@ -125,7 +125,7 @@ def test_a_supervisor_killed_while_nobody_watches_leaves_no_first_process(bench:
 
 
 def test_a_supervisor_that_is_stuck_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.runs.OBEY_S", 0.3)
+    monkeypatch.setattr("gpuwise.live.local.attempts.runs.OBEY_S", 0.3)
     row = bench.start("1", "sleep", "60", grace_s=0.1)
     bench.expect(JobStarted, row)
     os.kill(bench.supervisor("1"), signal.SIGSTOP)

@@ -18,11 +18,11 @@ from bench import Bench, Stand
 
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted
 from gpuwise.devices.machine import MachineError
-from gpuwise.live.local import shim
+from gpuwise.live.local.supervisor import main as shim
 
 
 def test_a_supervisor_that_cannot_be_started(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.runs.LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr("gpuwise.live.local.attempts.runs.LOOK_AGAIN_S", 0.02)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     row = bench.start("1", "/bin/true")
     assert bench.expect(JobFailed, row).cause == "its supervisor could not be started; does /bin/false work?"

@@ -79,7 +79,7 @@ def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -
 
 
 def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 60.0)
+    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 60.0)
     row = bench.start("1", "sleep", "60")
     bench.expect(JobStarted, row)
     sleeps = 0

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    from gpuwise.cli.live import actions, cluster, events, logs, queue, queues, show, submit, tokens, top, waiting
+    from gpuwise.cli.live import actions, cluster, events, logs, queue, queues, show, tokens, top
+    from gpuwise.cli.live import wait as waiting
+    from gpuwise.cli.submit import command as submit
 
     for module in (submit, queue, show, logs, waiting, actions, top, cluster, events, queues, tokens):
         module.register(app)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuwise.cli.client.errors import LiveError, UnreachableError
 from gpuwise.cli.live import options
-from gpuwise.cli.live.errors import LiveError, UnreachableError
 from gpuwise.cli.live.options import JobArgument, JobsArgument, OutputOption, ServerOption, StateOption
-from gpuwise.cli.output import Output
+from gpuwise.cli.show.output import Output
 
 if TYPE_CHECKING:
-    from gpuwise.cli.live.jobs import Job
+    from gpuwise.cli.show.jobs import Job
 
 _MOST_NAMED = 10
 
@@ -65,8 +65,8 @@ def _act(
     body: dict[str, int] | None = None,
 ) -> None:  # fmt: skip
     """Asks for something to be done to each job, to the rest too if one is refused; fails with the first refusal."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.jobs import checked_ids
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.jobs import checked_ids
 
     client, touched, codes = connect(server, state), list[Any](), list[int]()
     for uid in checked_ids(ids):
@@ -83,9 +83,9 @@ def _act(
 
 
 def _tell(jobs: Sequence[Job], output: Output | None) -> None:
-    from gpuwise.cli.live.jobs import as_shown, called, status_word
     from gpuwise.cli.live.queue import title_of
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.show.jobs import as_shown, called, status_word
+    from gpuwise.cli.show.tables import listing
 
     if output is not None:
         listing(jobs, output, as_shown, ("id", "name", "status", "where"))

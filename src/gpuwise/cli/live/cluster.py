@@ -29,15 +29,15 @@ def nodes_command(
     """List the machines and who is on them; drain and undrain them."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     listing(connect(server, state).get("nodes")["nodes"], output, _node, COLUMNS, drop=DROP, nothing="no nodes")
 
 
 def drain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
     """Let no more jobs on a machine (admin); those there stay."""
-    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.client.http import connect
 
     connect(server, state).post("nodes", node, "drain")
     print(f"node {node} takes no new jobs")
@@ -45,7 +45,7 @@ def drain_command(node: NodeArgument, server: ServerOption = None, state: StateO
 
 def undrain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
     """Let jobs on a drained machine again (admin)."""
-    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.client.http import connect
 
     connect(server, state).post("nodes", node, "undrain")
     print(f"node {node} takes jobs again")
@@ -92,8 +92,8 @@ def _others(node: Any) -> str:
 
 def status_command(server: ServerOption = None, state: StateOption = None, output: OutputOption = None) -> None:
     """Show how the service is, and who you are to it."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import is_for_people, listing, print_facts
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import is_for_people, listing, print_facts
 
     client = connect(server, state)
     status = {"url": client.target.url, **client.get("status")}
@@ -113,7 +113,7 @@ def _switching(status: dict[str, Any]) -> str:
 
 
 def _facts(status: dict[str, Any]) -> dict[str, str]:
-    from gpuwise.cli.live.times import both
+    from gpuwise.cli.show.times import both
 
     counts = ", ".join(f"{count} {name}" for name, count in status["counts"].items())
     return {

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuwise.cli.client.errors import BrokenError
 from gpuwise.cli.live import options
-from gpuwise.cli.live.errors import BrokenError
 from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
-from gpuwise.cli.output import Output
+from gpuwise.cli.show.output import Output
 
 if TYPE_CHECKING:
-    from gpuwise.cli.live.client import Client
-    from gpuwise.cli.live.patience import Reconnect
+    from gpuwise.cli.client.http import Client
+    from gpuwise.cli.client.reconnect import Reconnect
 
 PAGE = 1000
 FIELDS = ("seq", "at", "kind", "job", "text")
@@ -40,8 +40,8 @@ def events_command(
     output: OutputOption = None,
 ) -> None:
     """Tell what happened to jobs and nodes. Begins a little back unless told where."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     if follow:
         tell = _teller(output)
@@ -64,7 +64,7 @@ def _listed(client: Client, after: int | None) -> Iterator[Event]:
 
 def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
     """What happens, as it happens, without end; a server that goes and comes is waited for."""
-    from gpuwise.cli.live.patience import PAUSE_S, patiently
+    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
 
     stream = reconnect().stream("events", query={"after": after})
     while True:
@@ -80,7 +80,7 @@ def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
 
 def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
     """The data of server-sent events."""
-    from gpuwise.cli.live.client import Reply
+    from gpuwise.cli.client.http import Reply
 
     rest = b""
     for piece in pieces:
@@ -92,7 +92,7 @@ def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
 
 
 def _as_shown(event: Any) -> dict[str, Any]:
-    from gpuwise.cli.live.times import both
+    from gpuwise.cli.show.times import both
 
     return {
         "seq": event["seq"],
@@ -105,8 +105,8 @@ def _as_shown(event: Any) -> dict[str, Any]:
 
 def _teller(output: Output | None) -> Callable[[Event], None]:
     """Prints events one by one: lines for people, JSON a line or CSV for programs."""
-    from gpuwise.cli.live.tables import is_for_people, printable
-    from gpuwise.cli.live.times import local
+    from gpuwise.cli.show.tables import is_for_people, printable
+    from gpuwise.cli.show.times import local
 
     def line(event: Event) -> str:
         return f"{local(event['at'])}  {'job ' + event['job'] + ' ' if event['job'] else ''}{printable(event['text'])}"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuwise.cli.client.errors import BrokenError, LiveError
 from gpuwise.cli.live import options
-from gpuwise.cli.live.errors import BrokenError, LiveError
 from gpuwise.cli.live.options import JobArgument, ServerOption, StateOption
-from gpuwise.cli.live.waiting import leaving_alone
+from gpuwise.cli.live.wait import leaving_alone
 
 if TYPE_CHECKING:
-    from gpuwise.cli.live.client import Client
-    from gpuwise.cli.live.patience import Reconnect
+    from gpuwise.cli.client.http import Client
+    from gpuwise.cli.client.reconnect import Reconnect
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
@@ -35,8 +35,8 @@ def logs_command(
     state: StateOption = None,
 ) -> None:
     """Show what a job prints. All its attempts write to one log."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.jobs import checked_ids
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.jobs import checked_ids
 
     ids = checked_ids([job])
     if len(ids) > 1:
@@ -77,8 +77,8 @@ def last_lines(client: Client, job: str, lines: int) -> int:
 
 def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
     """Writes a log to the output as it grows, until the job has ended; a server that goes and comes is waited for."""
-    from gpuwise.cli.live.jobs import ENDED
-    from gpuwise.cli.live.patience import PAUSE_S, patiently
+    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
+    from gpuwise.cli.show.jobs import ENDED
 
     while True:
         query = {"offset": begin, "follow": True}

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gpuwise.cli.live.complete import complete_jobs, complete_queues
-from gpuwise.cli.live.errors import EXIT_CODES, LiveError
-from gpuwise.cli.live.tables import printable
-from gpuwise.cli.output import Output
+from gpuwise.cli.client.errors import EXIT_CODES, LiveError
+from gpuwise.cli.live.completion import complete_jobs, complete_queues
+from gpuwise.cli.show.output import Output
+from gpuwise.cli.show.tables import printable
 
 ServerOption = Annotated[
     str | None,

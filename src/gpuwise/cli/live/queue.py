@@ -13,8 +13,8 @@ from gpuwise.cli.live.options import OutputOption, QueueOption, ServerOption, St
 from gpuwise.core.errors import GpuwiseError
 
 if TYPE_CHECKING:
-    from gpuwise.cli.live.client import Client
-    from gpuwise.cli.live.jobs import Job
+    from gpuwise.cli.client.http import Client
+    from gpuwise.cli.show.jobs import Job
 
 COLUMNS = ("id", "name", "user", "status", "gpus", "where", "progress_frac", "loss", "start", "finish")
 DROP = ("loss", "user", "where", "progress_frac", "gpus", "start")
@@ -40,9 +40,9 @@ def queue_command(
     output: OutputOption = None,
 ) -> None:
     """List the jobs that run and wait, with estimates. -o wide says why they wait."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.jobs import as_shown
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.jobs import as_shown
+    from gpuwise.cli.show.tables import listing
 
     wanted = {"user": user, "queue": queue, "status": _statuses(status)}
 
@@ -50,7 +50,7 @@ def queue_command(
         return _jobs(connect(server, state), wanted, everything, limit)
 
     if watch:
-        from gpuwise.cli.live.watch import watch_table
+        from gpuwise.cli.show.watch import watch_table
 
         watch_table(fetch, as_shown, COLUMNS, DROP, title_of, EVERY_S)
     else:
@@ -60,7 +60,7 @@ def queue_command(
 
 def title_of(jobs: Sequence[Job]) -> str:
     """How many jobs of each status."""
-    from gpuwise.cli.live.jobs import ENDED, LIVE
+    from gpuwise.cli.show.jobs import ENDED, LIVE
 
     counts = Counter(job["status"] for job in jobs)
     told = ", ".join(f"{counts[status]} {status}" for status in (*LIVE, *ENDED) if counts[status]) or "no jobs"
@@ -68,7 +68,7 @@ def title_of(jobs: Sequence[Job]) -> str:
 
 
 def _statuses(text: str | None) -> list[str]:
-    from gpuwise.cli.live.jobs import ENDED, LIVE
+    from gpuwise.cli.show.jobs import ENDED, LIVE
     from gpuwise.core.errors import UnknownNameError
 
     found = [word for word in (text or "").split(",") if word]
@@ -82,7 +82,7 @@ def _statuses(text: str | None) -> list[str]:
 
 def _jobs(client: Client, wanted: dict[str, Any], everything: bool, limit: int) -> list[Job]:
     """Jobs that have not ended, with estimates; or any, newest first, where ended ones are asked for."""
-    from gpuwise.cli.live.jobs import ENDED, list_jobs, with_estimates
+    from gpuwise.cli.show.jobs import ENDED, list_jobs, with_estimates
 
     if everything or set(wanted["status"]) & set(ENDED):
         return with_estimates(client, list_jobs(client, {**wanted, "status": ",".join(wanted["status"])}, limit))

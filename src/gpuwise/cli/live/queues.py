@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gpuwise.cli.live import options
-from gpuwise.cli.live.complete import complete_queues
+from gpuwise.cli.live.completion import complete_queues
 from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
 from gpuwise.core.errors import GpuwiseError
 
@@ -28,8 +28,8 @@ def queues_command(
     """List the queues; set and delete change their limits."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     queues = connect(server, state).get("queues")["queues"]
     listing(queues, output, _as_shown, COLUMNS, drop=("weight", "users"), nothing="no queue has limits or jobs")
@@ -48,8 +48,8 @@ def set_command(
     output: OutputOption = None,
 ) -> None:
     """Set a queue's limits (admin); what is not said stays as it is."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     said: dict[str, Any] = {}
     if max_gpus is not None:
@@ -70,7 +70,7 @@ def set_command(
 
 def delete_command(name: NameArgument, server: ServerOption = None, state: StateOption = None) -> None:
     """Take a queue's limits away (admin); its jobs stay."""
-    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.client.http import connect
 
     connect(server, state).delete("queues", name)
     print(f"queue {name} has no limits now")

@@ -10,8 +10,8 @@ from gpuwise.cli.live import options
 from gpuwise.cli.live.options import JobsArgument, OutputOption, ServerOption, StateOption
 
 if TYPE_CHECKING:
-    from gpuwise.cli.live.client import Client
-    from gpuwise.cli.live.jobs import Job
+    from gpuwise.cli.client.http import Client
+    from gpuwise.cli.show.jobs import Job
 
 MOST_ASKED = 20
 """So many jobs are asked about one by one; of more, the queue tells."""
@@ -27,11 +27,11 @@ def show_command(
     ids: JobsArgument, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
 ) -> None:
     """Show all that is known of a job, or an array's tasks."""
+    from gpuwise.cli.client.http import connect
     from gpuwise.cli.live import queue
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.jobs import as_shown, checked_ids, existing_jobs, with_estimates
-    from gpuwise.cli.live.portrait import portrait
-    from gpuwise.cli.live.tables import is_for_people, listing
+    from gpuwise.cli.show.job_details import portrait
+    from gpuwise.cli.show.jobs import as_shown, checked_ids, existing_jobs, with_estimates
+    from gpuwise.cli.show.tables import is_for_people, listing
 
     client = connect(server, state)
     jobs = with_estimates(client, existing_jobs(client, checked_ids(ids)))
@@ -53,10 +53,10 @@ def why_command(
     ids: JobsArgument, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
 ) -> None:
     """Say why a job waits, or how it ended."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.jobs import checked_ids, existing_jobs, with_estimates
-    from gpuwise.cli.live.tables import listing, printable
-    from gpuwise.cli.output import Output
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.jobs import checked_ids, existing_jobs, with_estimates
+    from gpuwise.cli.show.output import Output
+    from gpuwise.cli.show.tables import listing, printable
 
     client = connect(server, state)
     jobs = existing_jobs(client, checked_ids(ids))

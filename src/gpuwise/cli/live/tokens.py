@@ -31,8 +31,8 @@ def tokens_command() -> None:
 
 def list_command(server: ServerOption = None, state: StateOption = None, output: OutputOption = None) -> None:
     """List the tokens, without their secrets."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     listing(connect(server, state).get("tokens")["tokens"], output, _token, COLUMNS, drop=("created", "role"))
 
@@ -51,8 +51,8 @@ def create_command(
 
     USER keeps it in a file that only they can read.
     """
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.output import show
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.output import show
 
     body = {"user": user, "role": role, "expires_in_s": None if expires is None else parse_duration_s(expires)}
     made = connect(server, state).post("tokens", body=body)
@@ -74,7 +74,7 @@ def revoke_command(
     state: StateOption = None,
 ) -> None:
     """End a token, at once and for good."""
-    from gpuwise.cli.live.client import connect
+    from gpuwise.cli.client.http import connect
 
     ended = connect(server, state).delete("tokens", token)
     print(f"token {ended['id']} of {ended['user']} is revoked")
@@ -87,15 +87,15 @@ def audit_command(
     output: OutputOption = None,
 ) -> None:
     """List who did what, newest first (admin). What was refused is there too."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     entries = connect(server, state).get("audit", query={"limit": limit})["audit"]
     listing(entries, output, _entry, ("when", *ENTRY), drop=("address",), nothing="nothing yet")
 
 
 def _token(token: Any) -> dict[str, Any]:
-    from gpuwise.cli.live.times import both
+    from gpuwise.cli.show.times import both
 
     expires = token["expires_at"]
     over = expires is not None and expires <= time()
@@ -110,6 +110,6 @@ def _token(token: Any) -> dict[str, Any]:
 
 
 def _entry(entry: Any) -> dict[str, Any]:
-    from gpuwise.cli.live.times import both
+    from gpuwise.cli.show.times import both
 
     return {"when": both(entry["at"]), **{name: entry[name] for name in ENTRY}}

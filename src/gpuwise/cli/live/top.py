@@ -32,8 +32,8 @@ def top_command(
     output: OutputOption = None,
 ) -> None:
     """Watch what the devices do, and who is on them."""
-    from gpuwise.cli.live.client import connect
-    from gpuwise.cli.live.tables import listing
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.tables import listing
 
     def fetch() -> dict[str, Any]:
         answer: dict[str, Any] = connect(server, state).get("top")
@@ -42,8 +42,8 @@ def top_command(
     if once or output is not None or not sys.stdout.isatty():
         listing(devices_of(fetch()), output, _as_shown, COLUMNS, drop=DROP, nothing="no devices")
         return
-    from gpuwise.cli.live.dashboard import draw
-    from gpuwise.cli.live.watch import watch
+    from gpuwise.cli.show.dashboard import draw
+    from gpuwise.cli.show.watch import watch
 
     def drawn(top: dict[str, Any]) -> RenderableType:
         return draw(devices_of(top), top["jobs"], get_terminal_size().columns)
@@ -57,7 +57,7 @@ def devices_of(top: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _as_shown(device: Any) -> dict[str, Any]:
-    from gpuwise.cli.live.dashboard import memory_text, residents_text
+    from gpuwise.cli.show.dashboard import memory_text, residents_text
 
     return {
         "device": f"{device['node']}:{device['index']}",

@@ -12,16 +12,16 @@ from gpuwise.core.events import NodeRemoved, ReleaseRefused, WokeUp
 from gpuwise.core.observations import Observations
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.live.clock import Clock
-from gpuwise.live.local.attempts import Folders, attempt_token
-from gpuwise.live.local.cgroups import Cgroups
-from gpuwise.live.local.devices import Devices
+from gpuwise.live.local.attempts.folders import Folders, attempt_token
+from gpuwise.live.local.attempts.mailbox import Mailbox, Message, Notice, Progressed
+from gpuwise.live.local.attempts.outbox import Outbox
+from gpuwise.live.local.devices.devices import Devices
 from gpuwise.live.local.fleet import Fleet
-from gpuwise.live.local.launch import Launcher, LaunchSpec
-from gpuwise.live.local.mailbox import Mailbox, Message, Notice, Progressed
-from gpuwise.live.local.outbox import Outbox
 from gpuwise.live.local.plan import STANDS_STILL
-from gpuwise.live.local.starter import Starter
-from gpuwise.live.local.turns import Switching
+from gpuwise.live.local.supervisor.cgroups import Cgroups
+from gpuwise.live.local.supervisor.launch import Launcher, LaunchSpec
+from gpuwise.live.local.supervisor.starter import Starter
+from gpuwise.live.local.time_slices.turns import Switching
 from gpuwise.live.local.wanted import Wishes
 from gpuwise.live.local.watch import News, Watch
 

@@ -16,16 +16,16 @@ from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.core.units import GIB, format_bytes
 from gpuwise.devices.machine import DeviceInUseError, Machine, MachineError, Where
 from gpuwise.live.clock import Clock
-from gpuwise.live.local.attempts import Attempt, AttemptState, Folders
-from gpuwise.live.local.endings import Ending
-from gpuwise.live.local.launch import LaunchSpec
-from gpuwise.live.local.outbox import Outbox
-from gpuwise.live.local.outcome import Outcome
+from gpuwise.live.local.attempts.endings import Ending
+from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Folders
+from gpuwise.live.local.attempts.outbox import Outbox
+from gpuwise.live.local.attempts.outcome import Outcome
+from gpuwise.live.local.attempts.runs import LAUNCH_S, LOOK_AGAIN_S, OBEY_S, PAUSE_S, Run
 from gpuwise.live.local.plan import STANDS_STILL, Action, Actual, Goal, Means, next_action
-from gpuwise.live.local.runs import LAUNCH_S, LOOK_AGAIN_S, OBEY_S, PAUSE_S, Run
-from gpuwise.live.local.starter import Starter
+from gpuwise.live.local.supervisor.launch import LaunchSpec
+from gpuwise.live.local.supervisor.starter import Starter
+from gpuwise.live.local.time_slices.turns import Switching, Turns
 from gpuwise.live.local.traffic import Traffic
-from gpuwise.live.local.turns import Switching, Turns
 from gpuwise.live.local.wanted import Wanted, Wishes
 
 log = logging.getLogger(__name__)

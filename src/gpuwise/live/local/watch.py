@@ -9,8 +9,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuwise.live.local.mailbox import Mailbox, Message
-from gpuwise.live.local.supervisors import Supervisor
+from gpuwise.live.local.attempts.mailbox import Mailbox, Message
+from gpuwise.live.local.supervisor.processes import Supervisor
 
 LONGEST_S = 3600.0
 """No sleep is longer; the kernel takes no more than about 24 days."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Grant, Placement
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.jobs import Shape
-from gpuwise.core.nodes import NodeTable
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.core.view import ClusterView
 from gpuwise.devices import gpu_type
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.placing.placement import sharing_of

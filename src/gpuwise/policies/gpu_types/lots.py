@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.jobs import Shape
-from gpuwise.core.queue import Entry
+from gpuwise.core.cluster.queue import Entry
+from gpuwise.core.decision.view import ClusterView
+from gpuwise.core.job.table import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.gpu_types.gains import Outlook, outlook
 
 MOST_KINDS = 48

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
 
 
 @dataclass(frozen=True, slots=True)

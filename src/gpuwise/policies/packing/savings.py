@@ -8,8 +8,8 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from gpuwise.core.draft import Draft
-from gpuwise.core.view import ClusterView
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.policies.beliefs import speeds
 from gpuwise.policies.packing.shared_gpus import SharedGpus
 

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from gpuwise.core.capacity import OverAllocationError, first
+from gpuwise.core.cluster.capacity import OverAllocationError, first
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
-from gpuwise.core.draft import Draft
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.rates import progresses
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.core.view import ClusterView
 from gpuwise.policies.beliefs import speed
 from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import idle_nodes

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, NodeSet, node_set
+from gpuwise.core.cluster.capacity import Capacity, NodeSet, node_set
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI

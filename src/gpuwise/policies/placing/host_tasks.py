@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuwise.core.capacity import Capacity
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import TaskGrant
-from gpuwise.core.jobs import Shape
-from gpuwise.core.needs import Role
+from gpuwise.core.job.needs import Role
+from gpuwise.core.job.table import Shape
 
 
 class HostTasks:

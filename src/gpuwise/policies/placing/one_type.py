@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpuwise.core.jobs import Shape
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.jobs import JobTable
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.placing.fragmentation import FragmentationDescent, typical_classes
 from gpuwise.policies.placing.least_left import least_left

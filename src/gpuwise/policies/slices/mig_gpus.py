@@ -9,13 +9,13 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from gpuwise.core.capacity import Capacity, NodeSet, first, members, node_set
+from gpuwise.core.cluster.capacity import Capacity, NodeSet, first, members, node_set
 from gpuwise.core.commands import MigSlice, Placement, Reason, Why
-from gpuwise.core.draft import Draft
-from gpuwise.core.jobs import Shape, Status
+from gpuwise.core.decision.draft import Draft
+from gpuwise.core.decision.view import ClusterView
+from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.core.view import ClusterView
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs

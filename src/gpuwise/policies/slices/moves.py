@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from gpuwise.core.capacity import OverAllocationError
+from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import Placement
-from gpuwise.core.jobs import Status
+from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s

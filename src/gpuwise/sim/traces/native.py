@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from gpuwise.core.errors import GpuwiseError, nearest_names
-from gpuwise.core.schema import Entry
+from gpuwise.core.job.schema import Entry
 from gpuwise.sim.traces.errors import TraceError, shown
 from gpuwise.sim.traces.rows import Reading, Rows, read_rows
 from gpuwise.sim.traces.schema import BATCH, JOB, OLD_BATCH, OUTCOMES, REQUIRED, TRACE_SCHEMA, Rule, Values

@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gpuwise.core.kinds import UNITS, Number, Whole
-from gpuwise.core.schema import Entry, entries
+from gpuwise.core.job.kinds import UNITS, Number, Whole
+from gpuwise.core.job.schema import Entry, entries
 from gpuwise.core.spec import JobSpec
 
 OUTCOMES = ("", "succeeded", "failed", "cancelled")

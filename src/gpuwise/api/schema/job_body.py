@@ -1,0 +1,148 @@
+"""The body of a job, made from what `JobRequest` declares of each property."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+
+from gpuwise.api.schema.body_base import Body
+from gpuwise.api.schema.parameters import UID
+from gpuwise.api.schema.patterns import pattern
+from gpuwise.core.job.kinds import Choice, Kind, Members, Number, Text, Whole
+from gpuwise.core.job.multi_valued import Indexes, Labels, Speeds, Variables, Words
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.schema import Entry, Records, entries
+
+ARGUMENT_CHARS = 131_072
+NO_NUL = pattern(r"[^\x00]*", "text without NUL characters")
+PRINTABLE = pattern(r"[^\x00-\x1f\x7f]*", "text without control characters")
+Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=NO_NUL)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
+Uid = Annotated[str, StringConstraints(pattern=UID)]
+WORDS: Mapping[str, Any] = {"command": Argument, "after": Uid}
+"""What the words of a list are, where they are not just words."""
+EXAMPLES: list[Any] = [
+    {"command": ["python", "train.py"], "workdir": "/home/ada/vision", "gpus": 1, "duration_s": 3600},
+    {"command": ["./sweep.sh"], "name": "sweep", "array": [0, 1, 2], "gpu_frac": 0.5, "retries": 1},
+]
+
+
+def _number(entry: Entry) -> Any:
+    about, whole = entry.about, isinstance(entry.kind, Whole)
+    bounds: dict[str, Any] = {}
+    if about.low > -math.inf:
+        bounds["gt" if about.above else "ge"] = int(about.low) if whole else about.low
+    if about.high < math.inf:
+        bounds["le"] = int(about.high) if whole else about.high
+    return Annotated[int if whole else float, Field(**bounds)]
+
+
+def _text(entry: Entry) -> Any:
+    about = entry.about
+    form = pattern(f"({about.pattern})?", about.noun or entry.kind.noun) if about.pattern else NO_NUL
+    return Annotated[str, StringConstraints(max_length=about.most or 1024, pattern=form)]
+
+
+def _list(item: Any, entry: Entry, **more: Any) -> Any:
+    return Annotated[list[item], Field(max_length=entry.about.most or None, **more)]
+
+
+def _choice(entry: Entry) -> Any:
+    assert isinstance(entry.kind, Choice)
+    return _one_of(*(each.value for each in entry.kind.members))
+
+
+def _members(entry: Entry) -> Any:
+    assert isinstance(entry.kind, Members)
+    names = [each.name.lower() for each in entry.kind.members]
+    return Annotated[list[_one_of(*names)], Field(min_length=1, max_length=len(names))]  # type: ignore[misc]
+
+
+def _by_name(value: Any) -> Any:
+    return dict[Word, value]
+
+
+def _one_of(*values: str) -> Any:
+    return Literal[values]
+
+
+def _speeds(entry: Entry) -> Any:
+    return Annotated[_by_name(_number(_item(entry, Number()))), Field(max_length=entry.about.most)]
+
+
+def _records(entry: Entry) -> Any:
+    assert isinstance(entry.kind, Records)
+    declaration = entry.kind.declaration
+    return _list(body_of(declaration, f"{declaration.__name__}Body", Body), entry)
+
+
+MAKERS: dict[type[Kind], Callable[[Entry], Any]] = {
+    Whole: _number,
+    Number: _number,
+    Text: _text,
+    Words: lambda entry: _list(WORDS.get(entry.name, Word), entry, min_length=1 if entry.required else None),
+    Indexes: lambda entry: _list(_number(_item(entry)), entry, json_schema_extra={"uniqueItems": True}),
+    Choice: _choice,
+    Members: _members,
+    Speeds: _speeds,
+    Labels: lambda entry: Annotated[
+        dict[Word, Annotated[list[Word], Field(min_length=1, max_length=64)]], Field(max_length=entry.about.most)
+    ],
+    Variables: lambda entry: dict[str, Argument],
+    Records: _records,
+}
+"""From the kind of a property to the type of its field; a new kind needs a line here."""
+
+
+def _item(entry: Entry, kind: Kind | None = None) -> Entry:
+    """One of the numbers of a property that has several."""
+    return Entry(entry.name, kind or Whole(), 0, False, entry.about)
+
+
+def field_of(entry: Entry) -> tuple[Any, Any]:
+    """Type and default of a property's field; null is what is not known, or not said."""
+    made, said = MAKERS[type(entry.kind)](entry), entry.about.help
+    if entry.required:
+        return made, Field(description=said)
+    if entry.may_be_none or entry.default != entry.default:
+        return made | None, Field(None, description=said)
+    default = entry.plain(entry.default)
+    return made, Field(default_factory=lambda: copy(default), description=said) if isinstance(
+        default, (list, dict)
+    ) else Field(default, description=said)
+
+
+def body_of(declaration: type[Any], name: str, base: type[BaseModel]) -> Any:
+    """The body with a field for each property of a declaration."""
+    fields: dict[str, Any] = {each: field_of(entry) for each, entry in entries(declaration).items()}
+    return create_model(name, __base__=base, __module__=__name__, __doc__=declaration.__doc__, **fields)
+
+
+class _JobBody(Body):
+    """A job to be run. Only the command is needed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
+
+    def request(self) -> JobRequest:
+        """The request, checked as a whole."""
+        given = self.model_dump(exclude_unset=True)
+        return JobRequest.from_json({name: value for name, value in given.items() if _is_said(name, value)})
+
+
+def _is_said(name: str, value: Any) -> bool:
+    """Whether a field says something: null of a number that may be unknown does not."""
+    return value is not None or entries(JobRequest)[name].may_be_none
+
+
+if TYPE_CHECKING:
+
+    class JobBody(_JobBody):
+        """A job to be run. Only the command is needed."""
+
+else:
+    JobBody = body_of(JobRequest, "JobBody", _JobBody)
+    JobBody.__doc__ = _JobBody.__doc__

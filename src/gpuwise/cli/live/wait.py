@@ -1,0 +1,107 @@
+"""``wait``: until jobs have ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpuwise.cli.client.errors import FAILED, INTERRUPTED
+from gpuwise.cli.live import options
+from gpuwise.cli.live.options import JobsArgument, ServerOption, StateOption
+
+if TYPE_CHECKING:
+    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.show.jobs import Job
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
+_MOST_NAMED = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    options.add(app, "wait", wait_command)
+
+
+def wait_command(ids: JobsArgument, server: ServerOption = None, state: StateOption = None) -> None:
+    """Wait until jobs have ended. Fails if one of them has; a single job's exit code is passed on."""
+    from gpuwise.cli.client.http import connect
+    from gpuwise.cli.show.jobs import checked_ids, existing_jobs
+
+    wanted = checked_ids(ids)
+    existing_jobs(connect(server, state), wanted)
+    finish(lambda: connect(server, state), wanted)
+
+
+def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -> None:
+    """Waits until jobs have ended, says how, and leaves with their exit code."""
+    with leaving_alone(ids):
+        if announce and sys.stderr.isatty():
+            print(
+                f"waiting for {_named(ids)}; Ctrl-C ends the waiting, not the job{'s' * (len(ids) > 1)}",
+                file=sys.stderr,
+            )
+        jobs = until_ended(reconnect, ids)
+    print(summary(jobs), file=sys.stderr)
+    if code := exit_code(jobs):
+        raise typer.Exit(code)
+
+
+def until_ended(reconnect: Reconnect, ids: Sequence[str]) -> list[Job]:
+    """The jobs behind some ids when all have ended."""
+    from gpuwise.cli.client.reconnect import patiently
+    from gpuwise.cli.show.jobs import LIVE, jobs_behind
+
+    pause_s = FIRST_PAUSE_S
+    while patiently(reconnect, lambda client: jobs_behind(client, ids, LIVE, limit=1)):
+        time.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
+    return patiently(reconnect, lambda client: jobs_behind(client, ids))
+
+
+@contextmanager
+def leaving_alone(ids: Sequence[str]) -> Iterator[None]:
+    """Who stops waiting does not stop the jobs, and is told so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        goes, them = ("go", "them") if len(ids) > 1 else ("goes", "it")
+        told = f"{_named(ids)} {goes} on; look with gpuwise queue, end {them} with gpuwise cancel"
+        print(f"\ngpuwise: {told}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = ", …" if len(ids) > _MOST_NAMED else ""
+    return f"job{'s' * (len(ids) > 1)} {', '.join(ids[:_MOST_NAMED])}{more}"
+
+
+def exit_code(jobs: Sequence[Job]) -> int:
+    """0 if all succeeded; a single job's own code; else 1."""
+    if all(job["status"] == "succeeded" for job in jobs):
+        return 0
+    return (jobs[0]["exit_code"] or FAILED) if len(jobs) == 1 else FAILED
+
+
+def summary(jobs: Sequence[Job]) -> str:
+    """How jobs have ended, in a line."""
+    from gpuwise.cli.show.jobs import ENDED, called, status_word
+    from gpuwise.cli.show.tables import printable
+    from gpuwise.cli.show.times import span
+
+    if len(jobs) == 1:
+        (job,) = jobs
+        began = job["started_at"]
+        took = f" after {span(job['ended_at'] - began)}" if began and job["ended_at"] else ""
+        why = f": {printable(job['why_ended'])}" if job["why_ended"] else ""
+        return f"job {job['id']} ({called(job)}) {status_word(job)}{took}{why}"
+    counts = Counter(job["status"] for job in jobs)
+    told = ", ".join(f"{counts[status]} {status}" for status in ENDED if counts[status])
+    bad = sorted((job["id"] for job in jobs if job["status"] != "succeeded"), key=lambda uid: (len(uid), uid))
+    named = f" ({', '.join(bad[:_MOST_NAMED])}{', …' if len(bad) > _MOST_NAMED else ''})" if bad else ""
+    return f"{len(jobs)} jobs: {told}{named}"

@@ -1,0 +1,1 @@
+"""How the command line shows rows, jobs, times and live tables."""

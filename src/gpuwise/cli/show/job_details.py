@@ -1,0 +1,123 @@
+"""One job on a page: facts in two columns, then its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import time
+from typing import Any
+
+from gpuwise.cli.show.jobs import Job, believed, command_line, progress_frac, status_word
+from gpuwise.cli.show.output import Output, cell
+from gpuwise.cli.show.tables import listing, print_facts, printable
+from gpuwise.cli.show.times import both
+from gpuwise.core.units import format_bytes, format_duration
+
+ATTEMPT = ("attempt", "where", "started", "took_s", "outcome", "exit code", "detail")
+
+
+def portrait(job: Job, attempts: Sequence[Mapping[str, Any]]) -> None:
+    """Prints all that is known of a job for people; what is not known or does not matter is left out."""
+    print_facts(_facts(job))
+    if attempts:
+        print()
+        listing(attempts, Output.TABLE, _attempt, ATTEMPT, drop=("detail", "exit code"))
+
+
+def _facts(job: Job) -> dict[str, str]:
+    return {
+        "job": f"{job['id']} {job['name']}".strip(),
+        "status": _status(job),
+        "command": command_line(job),
+        "folder": job["workdir"] or "one of its own",
+        "user, queue": f"{job['user']}, {job['queue']}",
+        "needs": _needs(job),
+        "asked for": _asked(job),
+        "priority": str(job["priority"] or ""),
+        "after": ", ".join(job["after"]),
+        "where": job["placement"],
+        "progress": _progress(job),
+        "submitted": both(job["submitted_at"]),
+        "started": both(job["started_at"]),
+        "ended": both(job["ended_at"]),
+        "should start": both(None if job["started_at"] else job.get("estimated_start")),
+        "should end": both(None if job["ended_at"] else job.get("estimated_finish")),
+        "deadline": both(job["deadline_s"]),
+        "run time": believed(job),
+        "memory": _memory(job),
+        "utilization": _utilization(job),
+        "GPU time": format_duration(job["gpu_s"]) if job["gpu_s"] else "",
+        "peak memory": format_bytes(job["peak_memory_bytes"]) if job["peak_memory_bytes"] else "",
+        "interrupted": _times(job["preemptions"]),
+        "failures": _times(job["failures"]),
+        "out of memory": _times(job["out_of_memory"]),
+    }
+
+
+def _status(job: Job) -> str:
+    why = job["why_ended"] or job.get("why")
+    return status_word(job) + (f": {why}" if why else "")
+
+
+def _needs(job: Job) -> str:
+    share = f"{100 * job['gpu_frac']:g} % of " if job["gpu_frac"] < 1 else ""
+    memory = f", {format_bytes(job['gpu_memory_bytes'])} on each" if job["gpu_memory_bytes"] else ""
+    return f"{share}{job['gpus']} GPU{'s' * (job['gpus'] != 1)}{memory}"
+
+
+_TOLD = ("gpus", "gpu_frac", "priority", "gpu_memory", "gpu_util", "speeds")
+"""What of a job's needs has a line of its own, or is not for people; names begin with these."""
+
+
+def _asked(job: Job) -> str:
+    needs = {name: value for name, value in job.get("needs", {}).items() if not name.startswith(_TOLD)}
+    return printable("; ".join(f"{name} {_words(value)}" for name, value in needs.items()))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_words(each)}" for key, each in value.items())
+    return ",".join(map(_words, value)) if isinstance(value, list) else f"{value}"
+
+
+def _memory(job: Job) -> str:
+    """What is forecast of its memory, where that is more than one declared number."""
+    low, high = job.get("gpu_memory_low_bytes"), job.get("gpu_memory_high_bytes")
+    if low is None or high is None:
+        return ""
+    between = f"{format_bytes(low)} to {format_bytes(high)}"
+    return f"{format_bytes(job['gpu_memory_bytes'])} on each GPU ({between}), {job['gpu_memory_source']}"
+
+
+def _utilization(job: Job) -> str:
+    value, low, high = (job.get(f"gpu_util{part}_frac") for part in ("", "_low", "_high"))
+    if value is None:
+        return ""
+    between = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f} %)"
+    return f"{100 * value:.0f} % of its GPUs{between}, {job['gpu_util_source']}"
+
+
+def _progress(job: Job) -> str:
+    if job["step"] is None:
+        return ""
+    part = progress_frac(job)
+    of = f" of {job['steps']:,.0f} ({100 * part:.0f} %)" if part is not None else ""
+    loss = f", loss {job['loss']:.4g}" if job["loss"] is not None else ""
+    speed = f", {cell('speed', job['samples_per_s'])} samples/s" if job["samples_per_s"] is not None else ""
+    return f"step {job['step']:,.0f}{of}{loss}{speed}"
+
+
+def _times(count: int) -> str:
+    return "" if not count else "once" if count == 1 else f"{count} times"
+
+
+def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    ended = time() if attempt["ended_at"] is None else attempt["ended_at"]
+    return {
+        "attempt": attempt["number"],
+        "where": attempt["placement"],
+        "started": both(attempt["started_at"]),
+        "took_s": ended - attempt["started_at"],
+        "outcome": attempt["outcome"] or "runs",
+        "exit code": attempt["exit_code"],
+        "detail": attempt["detail"],
+    }

@@ -1,0 +1,147 @@
+"""Jobs as the server tells of them, and as people read them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuwise.cli.client.errors import LiveError, NoSuchJobError
+from gpuwise.cli.client.http import Client, Query
+from gpuwise.cli.show.tables import printable, shortened
+from gpuwise.cli.show.times import both, relative
+from gpuwise.core.units import format_duration
+
+Job = Mapping[str, Any]
+
+LIVE = ("running", "starting", "suspending", "suspended", "pending")
+ENDED = ("succeeded", "failed", "cancelled")
+PAGE = 1000
+SOURCES = {
+    "declared": "as declared",
+    "history": "from earlier runs",
+    "predicted": "predicted from its model",
+    "observed": "from its steps so far",
+    "default": "a guess: it has never run here",
+}
+"""Where a believed run time comes from."""
+_ID = re.compile(r"(0|[1-9][0-9]{0,17})(-(0|[1-9][0-9]{0,17}))?")
+_IDS_AT_ONCE = 200
+_NAME_WIDTH = 28
+
+
+def checked_ids(ids: Sequence[str]) -> list[str]:
+    """Ids, each once; several may be joined by commas."""
+    found = list(dict.fromkeys(word for each in ids for word in each.split(",") if word))
+    for each in found:
+        if not _ID.fullmatch(each):
+            raise LiveError(f"{each!r} is not the id of a job; ids are such as 17, or 17-3 for a task of array 17")
+    if not found:
+        raise LiveError("give the id of a job, such as 17")
+    return found
+
+
+def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Job]:
+    """Jobs, newest first, page by page; ``limit`` of them at most."""
+    found: list[Job] = []
+    while limit is None or len(found) < limit:
+        size = PAGE if limit is None else min(PAGE, limit - len(found))
+        before = found[-1]["id"] if found else None
+        page = client.get("jobs", query={**query, "before": before, "limit": size})["jobs"]
+        found += page
+        if len(page) < size:
+            break
+    return found
+
+
+def jobs_behind(
+    client: Client, ids: Sequence[str], statuses: Sequence[str] = (), limit: int | None = None
+) -> list[Job]:
+    """The jobs with some ids, or the tasks of the arrays with them."""
+    found: list[Job] = []
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        some = ",".join(ids[first : first + _IDS_AT_ONCE])
+        found += list_jobs(client, {"uids": some, "status": ",".join(statuses)}, limit)
+    return found
+
+
+def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
+    """The jobs with some ids, or the tasks of the arrays with them; an error if there is none with one of them."""
+    found = jobs_behind(client, ids)
+    known = {job["id"] for job in found} | {array_of(job) for job in found}
+    for each in ids:
+        if each not in known:
+            raise NoSuchJobError(f"there is no job {each!r}")
+    return found
+
+
+def with_estimates(client: Client, jobs: Sequence[Job]) -> list[Job]:
+    """Jobs with what the queue knows of those that have not ended: when they should start and end, why they wait."""
+    if all(job["status"] in ENDED for job in jobs):
+        return list(jobs)
+    queued = {job["id"]: job for job in client.get("queue")["jobs"]}
+    return [{**job, **queued.get(job["id"], {})} for job in jobs]
+
+
+def array_of(job: Job) -> str:
+    """The id of the array that a job is a task of; a job's own if it is none."""
+    return str(job["id"]).partition("-")[0]
+
+
+def called(job: Job) -> str:
+    """A job's name, or else its command, short."""
+    return shortened(str(job["name"]) or command_line(job), _NAME_WIDTH)
+
+
+def command_line(job: Job) -> str:
+    """A job's command as one would type it."""
+    return printable(shlex.join(job["command"]))
+
+
+def status_word(job: Job) -> str:
+    """A job's status in a word or two."""
+    if job["status"] == "pending" and "user" in job["held"].split(","):
+        return "held"
+    if job["status"] == "failed" and job["exit_code"]:
+        return f"failed ({job['exit_code']})"
+    return str(job["status"])
+
+
+def believed(job: Job) -> str:
+    """What is forecast of a job's run time, between what, and on what grounds."""
+    low, high = job.get("duration_low_s"), job.get("duration_high_s")  # a server of the version before has none
+    between = "" if low is None or high is None else f" ({format_duration(low)} to {format_duration(high)})"
+    source = SOURCES.get(job["duration_source"], job["duration_source"])
+    return f"{format_duration(job['duration_s'])}{between}, {source}"
+
+
+def progress_frac(job: Job) -> float | None:
+    """How much of its steps a job has done, if it tells."""
+    step, steps = job["step"], job["steps"]
+    return min(1.0, step / steps) if step is not None and steps else None
+
+
+def as_shown(job: Job) -> dict[str, Any]:
+    """A job as a row for people."""
+    gpus = (job.get("held_gpus") or job["gpus"]) * job["gpu_frac"]
+    return {
+        "id": job["id"],
+        "name": called(job),
+        "user": job["user"],
+        "queue": job["queue"],
+        "status": status_word(job),
+        "gpus": int(gpus) if gpus == int(gpus) else gpus,
+        "where": job["placement"],
+        "progress_frac": progress_frac(job),
+        "loss": job["loss"],
+        "start": relative(job["started_at"] or job.get("estimated_start")),
+        "finish": relative(job["ended_at"] or job.get("estimated_finish")),
+        "samples/s": job["samples_per_s"],
+        "priority": job["priority"],
+        "position": job.get("position"),
+        "submitted": both(job["submitted_at"]),
+        "run_time_s": job["duration_s"],
+        "deadline": both(job["deadline_s"]),
+        "why": job.get("why") or job["why_ended"],
+    }

@@ -1,0 +1,1 @@
+"""``submit``: from a job file or options to jobs on the service."""

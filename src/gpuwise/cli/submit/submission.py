@@ -1,0 +1,110 @@
+"""Sends jobs to the server, all of them or none, and stays with them if asked to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
+
+from gpuwise.cli.client.errors import LiveError
+from gpuwise.cli.client.http import Client
+from gpuwise.cli.live.logs import follow_log
+from gpuwise.cli.live.wait import finish, leaving_alone
+from gpuwise.cli.show.jobs import Job, array_of, believed, called
+from gpuwise.cli.show.output import Output, show
+from gpuwise.cli.show.tables import Row, is_for_people, listing, print_facts
+from gpuwise.cli.show.times import both
+from gpuwise.cli.submit.draft import Draft
+from gpuwise.cli.submit.forecast import foreseen
+
+FORECAST = ("job", "start", "finish", "where", "run time", "in line", "why")
+
+
+class Submission:
+    """Some jobs on their way to the server."""
+
+    def __init__(self, reconnect: Callable[[], Client], drafts: Sequence[Draft], output: Output | None) -> None:
+        self._drafts = drafts
+        self._bodies = [draft.body() for draft in drafts]  # all are right before the first is sent
+        self._reconnect = reconnect
+        self._client = reconnect()
+        self._output = output
+        for body, draft in zip(self._bodies, drafts, strict=True):
+            body |= foreseen(body, draft.training, self._client)
+
+    def send(self) -> list[str]:
+        """Submits the jobs and tells their ids; an array has one."""
+        sent: dict[str, list[Job]] = {}
+        ids: dict[str, str] = {}
+        for draft, body in zip(self._drafts, self._bodies, strict=True):
+            after = [*body.get("after", ()), *(ids[name] for name in draft.after)]
+            try:
+                jobs = self._client.post("jobs", body={**body, "after": after}, key=uuid4().hex)["jobs"]
+            except (LiveError, KeyboardInterrupt):
+                self._take_back(list(sent))
+                raise
+            uid = array_of(jobs[0])
+            ids[draft.name], sent[uid] = uid, jobs
+        self._tell(sent)
+        return list(sent)
+
+    def send_and_wait(self) -> None:
+        """Submits the jobs and waits until they have ended; leaves with their exit code."""
+        finish(self._reconnect, self.send())
+
+    def send_and_follow(self) -> None:
+        """Submits a job, shows its log and waits until it has ended; leaves with its exit code."""
+        if len(self._drafts) > 1 or "array" in self._bodies[0]:
+            raise LiveError("--follow shows the log of one job; use --wait for several")
+        ids = self.send()
+        with leaving_alone(ids):
+            follow_log(self._reconnect, ids[0])
+        finish(self._reconnect, ids, announce=False)
+
+    def _take_back(self, ids: Sequence[str]) -> None:
+        """Cancels what was submitted before one of the jobs was refused, so that the file can be submitted again."""
+        for uid in ids:
+            try:
+                self._client.post("jobs", uid, "cancel")
+            except LiveError as error:
+                print(f"gpuwise: job {uid} was submitted and could not be cancelled: {error}", file=sys.stderr)
+            else:
+                print(f"gpuwise: job {uid} was submitted and is cancelled again", file=sys.stderr)
+
+    def _tell(self, sent: Mapping[str, Sequence[Job]]) -> None:
+        if self._output is not None:
+            show([job for jobs in sent.values() for job in jobs], self._output)
+            return
+        for uid, jobs in sent.items():
+            print(_line(uid, jobs) if is_for_people(None) else uid)
+        sys.stdout.flush()
+
+    def show_forecast(self) -> None:
+        """Tells what would become of the jobs if they were submitted now."""
+        rows = [
+            {"job": draft.name or str(number), **self._client.post("jobs", body=body, query={"dry_run": True})}
+            for number, (draft, body) in enumerate(zip(self._drafts, self._bodies, strict=True), 1)
+        ]
+        if len(rows) == 1 and is_for_people(self._output):
+            print_facts(_forecast(rows[0]))
+        else:
+            listing(rows, self._output, _forecast, FORECAST, drop=("in line", "run time", "why"))
+
+
+def _line(uid: str, jobs: Sequence[Job]) -> str:
+    name = called(jobs[0])
+    if jobs[0]["array_index"] is None:
+        return f"submitted job {uid} ({name})"
+    return f"submitted array {uid} ({name}) of {len(jobs)} task{'s' * (len(jobs) > 1)}"
+
+
+def _forecast(row: Row) -> dict[str, str]:
+    return {
+        "job": row["job"],
+        "start": both(row["estimated_start"]) or "not known",
+        "finish": both(row["estimated_finish"]) or "not known",
+        "where": row["placement"] or "not known",
+        "run time": believed(row),
+        "in line": f"{row['ahead']} job{'s' * (row['ahead'] != 1)}",
+        "why": row["why"],
+    }

@@ -1,0 +1,104 @@
+"""The tasks of a job with roles: how many there are of each, where, and what they need there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gpuwise.core.commands import Placement, TaskGrant
+from gpuwise.core.job.needs import Role
+from gpuwise.core.job.property import PropertyError
+from gpuwise.core.job.table import Shape
+from gpuwise.core.units import format_bytes
+
+
+def task_counts(tasks: Iterable[TaskGrant]) -> dict[str, int]:
+    """How many tasks there are of each role."""
+    counts: dict[str, int] = {}
+    for role, _, number in tasks:
+        counts[role] = counts.get(role, 0) + number
+    return counts
+
+
+def host_needs(tasks: Iterable[TaskGrant], shape: Shape) -> dict[int, tuple[float, float]]:
+    """CPUs and memory that tasks need of each of their nodes."""
+    roles = {role.name: role for role in shape.roles}
+    needs: dict[int, tuple[float, float]] = {}
+    for name, node, count in tasks:
+        cpus, memory_bytes = needs.get(node, (0.0, 0.0))
+        needs[node] = (cpus + count * roles[name].cpus, memory_bytes + count * roles[name].memory_bytes)
+    return needs
+
+
+def total_host(shape: Shape) -> tuple[float, float]:
+    """CPUs and memory of a whole job, with those of all its tasks."""
+    if not shape.roles:
+        return shape.cpus, shape.memory_bytes
+    return (
+        sum(role.count * role.cpus for role in shape.roles),
+        sum(role.count * role.memory_bytes for role in shape.roles),
+    )
+
+
+def with_counts(shape: Shape, counts: Mapping[str, int]) -> Shape:
+    """The same job with other numbers of tasks; those of roles that are not named stay.
+
+    Raises `PropertyError` where a role may not have so many.
+    """
+    unknown = set(counts) - {role.name for role in shape.roles}
+    if unknown:
+        raise PropertyError("roles", min(unknown), f"one of {', '.join(role.name for role in shape.roles)}", "job")
+    roles = tuple(replace(role, count=counts.get(role.name, role.count)) for role in shape.roles)
+    # Capacities remember by a shape's number what it may run on; the number of tasks changes nothing about that.
+    return replace(shape, roles=roles, gpus=sum(role.count * role.gpus for role in roles))
+
+
+def counts_for(shape: Shape, gpus: int) -> dict[str, int] | None:
+    """How many tasks of each role make so many GPUs; None if no number, or more than one, does.
+
+    Only a job with one elastic role that has GPUs leaves no choice; the others keep their counts.
+    """
+    counts = {role.name: role.count for role in shape.roles}
+    if gpus == shape.gpus:
+        return counts
+    elastic = [role for role in shape.roles if role.gpus and len(set(role.count_range)) > 1]
+    if len(elastic) != 1:
+        return None
+    role = elastic[0]
+    more, rest = divmod(gpus - shape.gpus, role.gpus)
+    low, high = role.count_range
+    if rest or not low <= role.count + more <= high:
+        return None
+    return counts | {role.name: role.count + more}
+
+
+def describe_roles(roles: Iterable[Role]) -> str:
+    """Roles in words: ``2 × worker (1 GPU, 4 CPUs) and 1 × ps (8 CPUs, 16 GiB)``."""
+    parts = []
+    for role in roles:
+        needs = [f"{role.gpus} GPU{'' if role.gpus == 1 else 's'}"] if role.gpus else []
+        needs += [f"{role.cpus:g} CPUs"] if role.cpus else []
+        needs += [format_bytes(role.memory_bytes)] if role.memory_bytes else []
+        parts.append(f"{role.count} × {role.name}" + (f" ({', '.join(needs)})" if needs else ""))
+    return " and ".join(parts)
+
+
+def wrong_tasks(placement: Placement, shape: Shape) -> str:
+    """What is wrong with the tasks of a placement for a job that asks for a shape; empty if nothing is."""
+    roles = {role.name: role for role in shape.roles}
+    gpus: dict[int, int] = {}
+    for name, node, count in placement.tasks:
+        if name not in roles or count < 1:
+            return f"{count} tasks of {name!r}, which are not tasks of a role that the job has"
+        gpus[node] = gpus.get(node, 0) + count * roles[name].gpus
+    counts = task_counts(placement.tasks)
+    for role in shape.roles:
+        low, high = role.count_range
+        if not low <= counts.get(role.name, 0) <= high:
+            return f"{counts.get(role.name, 0)} tasks of role {role.name!r}, which has {low} to {high}"
+    for node, devices, _ in placement.grants:
+        gpus[node] = gpus.get(node, 0) - devices.bit_count()
+    for node, missing in gpus.items():
+        if missing:
+            return f"the tasks on node {node} need {abs(missing)} GPUs {'more' if missing > 0 else 'fewer'} than given"
+    return ""

@@ -1,0 +1,1 @@
+"""Models by name: the libraries, Hugging Face configurations, and the user's own code."""

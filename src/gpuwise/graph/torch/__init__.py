@@ -1,0 +1,1 @@
+"""PyTorch models as graphs: one training step traced on tensors without data."""

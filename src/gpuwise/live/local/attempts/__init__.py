@@ -1,0 +1,1 @@
+"""What is known of each attempt: its folder, its messages, its outcome."""

@@ -1,0 +1,293 @@
+"""The folders of jobs and attempts: what stands in them, read so that garbage in any file does no harm."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import fcntl
+import hashlib
+import hmac
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuwise.core.commands import Placement
+from gpuwise.engine.journal import placement_of, plain
+from gpuwise.live.local.attempts.files import open_regular, read_whole, replace
+from gpuwise.live.local.supervisor import main as shim
+
+FORMAT = 1
+"""Of the files in an attempt's folder; launch.json says which, and one that says nothing is of format 1."""
+TOKEN_LENGTH = 32
+LARGEST_BYTES = 64 * 1024
+"""No file in an attempt's folder is larger, but for the one with the environments of all processes."""
+LARGEST_LAUNCH_BYTES = shim.LARGEST_BYTES
+LARGEST_ERRNO = 4095
+"""The kernel has no larger error numbers."""
+LEAVE, PAUSE, RUN = "leave", "pause", "run"
+"""What control.json may ask of a job."""
+NOT_ITS_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
+"""Errors that say something of this machine, and nothing of the file that was to be opened."""
+
+
+class AttemptState(enum.Enum):
+    """What an attempt's folder says of it."""
+
+    ABSENT = enum.auto()
+    """No supervisor has claimed it."""
+    LAUNCHING = enum.auto()
+    """It has a supervisor; its processes are not started yet."""
+    RUNNING = enum.auto()
+    ENDED = enum.auto()
+    LOST = enum.auto()
+    """Its supervisor is gone and did not say how it ended."""
+
+
+def attempt_token(secret: bytes, uid: str, number: int) -> str:
+    """What messages of an attempt must carry."""
+    return hmac.new(secret, f"{uid}/{number}".encode(), hashlib.sha256).hexdigest()[:TOKEN_LENGTH]
+
+
+def read_json(path: Path, most_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
+    """The object in a file; empty if there is none, or none that could be ours."""
+    try:
+        found = json.loads(read_whole(path, most_bytes))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: Path, found: Mapping[str, Any]) -> None:
+    """Writes a file so that readers see the old one or the new one."""
+    replace(path, json.dumps(found).encode())
+
+
+def finite(found: Mapping[str, Any], name: str, default: float = 0.0) -> float:
+    """A number in an object; the default if it is none."""
+    value = found.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return default
+    try:
+        value = float(value)
+    except OverflowError:
+        return default
+    return value if math.isfinite(value) else default
+
+
+def whole(found: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """A whole number in an object; the default if it is none."""
+    value = found.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def text(found: Mapping[str, Any], name: str) -> str:
+    """A text in an object; empty if it is none."""
+    value = found.get(name)
+    return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an attempt ended."""
+
+    code: int | None = None
+    """0 to 255; a signal is 128 and its number, as in a shell. None is unknown."""
+    signal: int | None = None
+    doing: str = ""
+    """What could not be done to start it, if it was not: ``chdir``, ``exec``, ..."""
+    errno: int = 0
+    asked: str = ""
+    """The order that ended it."""
+    lost: bool = False
+    """Whether its supervisor did not live to see it."""
+    restarted: bool = False
+    """Whether that is because the machine was started anew."""
+    max_rss_bytes: float = 0.0
+    cpu_s: float | None = None
+    machine_oom_kills: int = 0
+    at: float | None = None
+    """Unix time."""
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> Exit:
+        """From exit.json."""
+        trouble = found.get("trouble")
+        trouble = trouble if isinstance(trouble, dict) else {}
+        code = whole(found, "code", -1)
+        return cls(
+            code=code if 0 <= code <= 255 else None,
+            signal=whole(found, "signal") or None,
+            doing=text(trouble, "doing"),
+            errno=number if 0 <= (number := whole(trouble, "errno")) <= LARGEST_ERRNO else 0,
+            asked=text(found, "asked"),
+            lost=found.get("lost") is True,
+            restarted=found.get("restarted") is True,
+            max_rss_bytes=finite(found, "max_rss_bytes"),
+            cpu_s=cpu_s if (cpu_s := finite(found, "cpu_s", -1.0)) >= 0 else None,
+            machine_oom_kills=whole(found, "machine_oom_kills"),
+            at=finite(found, "at") or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of a job, by its folder."""
+
+    uid: str
+    number: int
+    folder: Path
+
+    def state(self) -> AttemptState:
+        """How far it has come."""
+        if self.read("exit"):
+            return AttemptState.ENDED
+        locked = is_locked(self.folder / "claim")
+        if locked is None:
+            return AttemptState.ABSENT
+        if not locked:  # it may have ended since we looked
+            return AttemptState.ENDED if self.read("exit") else AttemptState.LOST
+        return AttemptState.RUNNING if self.is_started else AttemptState.LAUNCHING
+
+    @property
+    def is_started(self) -> bool:
+        """Whether its processes were started."""
+        return os.path.lexists(self.folder / "started.json")
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The object in one of its JSON files; empty if there is none."""
+        return read_json(self.folder / f"{name}.json", LARGEST_LAUNCH_BYTES if name == "launch" else LARGEST_BYTES)
+
+    def write(self, name: str, found: Mapping[str, Any]) -> None:
+        """Replaces one of its JSON files."""
+        write_json(self.folder / f"{name}.json", found)
+
+    def exit(self) -> Exit:
+        """How it ended; of a file that cannot be read, nothing is known."""
+        return Exit.parse(self.read("exit"))
+
+    @property
+    def format(self) -> object:
+        """The format of its files."""
+        return self.read("launch").get("v", FORMAT)
+
+    def order(self, want: str, **details: Any) -> int:
+        """Writes down what its supervisor shall do; the order's number."""
+        before = self.read("orders")
+        seq = whole(before, "seq") + 1
+        self.write("orders", {**before, "why": "", "final": False, **details, "seq": seq, "want": want})
+        return seq
+
+    def ask(self, want: str) -> None:
+        """Writes down what the job itself shall do."""
+        self.write("control", {"seq": whole(self.read("control"), "seq") + 1, "want": want})
+
+    def left_as_asked(self, code: int | None) -> bool:
+        """Whether it saved its state and left because it was asked to."""
+        return code == shim.SUSPENDED and 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether its job saves its state when asked to leave."""
+        return self.read("sdk").get("can_suspend") is True
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether its job stands still between two steps when asked; SDKs from before time slices do not say so."""
+        return self.read("sdk").get("can_pause") is True
+
+    def is_paused(self, seq: int) -> bool:
+        """Whether its job says that it stands still, as it was asked to by the request of this number."""
+        return whole(self.read("paused"), "seq") == seq
+
+    def place(self) -> tuple[int, Placement]:
+        """Which placement of its job it stands for, counted from 1, and where that is."""
+        orders, launch = self.read("orders"), self.read("launch")
+        number = whole(orders, "as", self.number)
+        for found in (orders.get("placement"), launch.get("placement")):
+            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+                return number, placement_of(found)  # type: ignore[arg-type]
+        return number, Placement(())
+
+    @property
+    def name(self) -> str:
+        """What its control group and the mark that it is live are called."""
+        return f"{self.uid}.{self.number}"
+
+
+def as_json(placement: Placement) -> Any:
+    """A placement as it stands in files."""
+    return plain(placement)
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether some process holds the lock of a file; None if there is no such file, or none that we may read."""
+    try:
+        handle = open_regular(path)
+    except OSError as error:
+        if error.errno in NOT_ITS_FAULT:
+            raise
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(handle)
+    return False
+
+
+class Folders:
+    """Where jobs keep their files, and which attempts are not over yet."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._live = root / "live"
+        for folder in (root, self._live, root / "jobs"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def job(self, uid: str) -> Path:
+        """The folder of a job."""
+        if not uid or "/" in uid or uid.startswith("."):
+            raise ValueError(f"{uid!r} cannot be the name of a folder")
+        return self.root / "jobs" / uid
+
+    def attempt(self, uid: str, number: int) -> Attempt:
+        """An attempt, whether it is there or not."""
+        return Attempt(uid, number, self.job(uid) / "attempts" / str(number))
+
+    def output(self, uid: str) -> Path:
+        """What all attempts of a job have printed."""
+        return self.job(uid) / "output.log"
+
+    def checkpoint(self, uid: str) -> Path:
+        """The folder for what a job saves."""
+        return self.job(uid) / "checkpoint"
+
+    def set_aside(self, uid: str) -> Path:
+        """Keeps the folder of a job under another name."""
+        aside = self.root / "jobs" / f"{uid}.{time.time_ns()}.old"
+        return self.job(uid).rename(aside)
+
+    def make(self, attempt: Attempt) -> None:
+        """Makes an attempt's folders; from now on it counts as live."""
+        for folder in (attempt.folder, self.checkpoint(attempt.uid), self.job(attempt.uid) / "work"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._live / attempt.name).touch(mode=0o600)
+
+    def close(self, attempt: Attempt) -> None:
+        """An attempt is over, and whoever had to know knows."""
+        with contextlib.suppress(OSError):
+            (self._live / attempt.name).unlink(missing_ok=True)
+
+    def live(self) -> Iterator[Attempt]:
+        """The attempts that are not over yet."""
+        for name in sorted(os.listdir(self._live)):
+            uid, _, number = name.rpartition(".")
+            if uid and not uid.startswith(".") and number.isdecimal():
+                yield self.attempt(uid, int(number))

@@ -1,0 +1,1 @@
+"""One attempt's processes: started, supervised, limited, and found again after a restart."""

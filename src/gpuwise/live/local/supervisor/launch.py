@@ -1,0 +1,187 @@
+"""What an attempt is started with: its processes, their environment and limits, as launch.json says it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuwise.core.commands import Grant, Placement
+from gpuwise.core.job.request import JobRequest, Processes
+from gpuwise.core.spec import Sharing
+from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.devices.machine import Machine
+from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders, as_json
+from gpuwise.live.local.supervisor.cgroups import Cgroups
+from gpuwise.live.local.supervisor.limits import confine, memory_limit_bytes
+from gpuwise.live.local.supervisor.tasks import Task, tasks_of
+
+INHERITED = (
+    "PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV",
+)  # fmt: skip
+"""What a job sees of the controller's own environment, with LC_*; the rest, secrets above all, it never sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """What the controller knows of a job that is to be started."""
+
+    request: JobRequest
+    memory_bytes: float = 0.0
+    """What it is believed to need on each GPU; 0 is unknown."""
+    array_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Writes the launch files of one service."""
+
+    folders: Folders
+    machine: Machine
+    cgroups: Cgroups | None
+
+    def write(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> None:
+        """Makes an attempt's folder with all that its supervisor needs to start it."""
+        request, machine = spec.request, self.machine
+        self.folders.make(attempt)
+        memory_bytes = memory_limit_bytes(request, spec.memory_bytes, placement, machine)
+        limits = confine(self.cgroups, attempt.name, memory_bytes, machine.cores(placement))
+        attempt.write(
+            "launch",
+            {
+                "v": FORMAT,
+                "uid": attempt.uid,
+                "attempt": attempt.number,
+                "token": token,
+                "processes": self._processes(attempt, token, spec, placement),
+                "cwd": request.workdir or str(self.folders.job(attempt.uid) / "work"),
+                "output": str(self.folders.output(attempt.uid)),
+                "socket": str(self.socket),
+                "rlimits": limits.rlimits,
+                "cgroup": str(limits.cgroup) if limits.cgroup is not None else None,
+                "memory_bytes": limits.memory_bytes if limits.memory_bytes < float("inf") else None,
+                "grace_s": request.grace_s,
+                "time_limit_s": request.time_limit_s,
+                "per_gpu": request.processes is Processes.PER_GPU,
+                "placement": as_json(placement),
+                **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
+            },
+        )
+
+    @property
+    def socket(self) -> Path:
+        """Where jobs and supervisors send their messages."""
+        return self.folders.root / "sdk.sock"
+
+    def affinity(self, per_gpu: bool, placement: Placement) -> list[list[int] | None]:
+        """The cores of each process; None leaves it free."""
+        parts = split(placement) if per_gpu else [placement]
+        return [None if (cores := self.machine.cores(part)) is None else list(cores) for part in parts]
+
+    def task_affinity(self, tasks: Sequence[Task], placement: Placement) -> list[list[int] | None]:
+        """The cores of each task; one without devices may use those of all."""
+        parts = [task.placement if task.placement.grants else placement for task in tasks]
+        return [list(cores) if (cores := self.machine.cores(part)) else None for part in parts]
+
+    def move(self, attempt: Attempt, per_gpu: bool, placement: Placement) -> list[list[int] | None]:
+        """Opens the cores of another place to an attempt; those that each of its processes is to be moved to."""
+        if self.cgroups is not None:
+            self.cgroups.confine(attempt.name, self.machine.cores(placement))
+        if placement.tasks:
+            return self.task_affinity(tasks_of(placement, attempt.read("launch")["task_gpus"]), placement)
+        return self.affinity(per_gpu, placement)
+
+    def _processes(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> list[dict[str, Any]]:
+        request = spec.request
+        common = self._environment(attempt, token, spec, placement)
+        if placement.tasks:
+            return self._task_processes(spec, common, placement)
+        per_gpu = request.processes is Processes.PER_GPU
+        affinity = self.affinity(per_gpu, placement)
+        if not per_gpu:
+            return [{"argv": request.command, "env": common, "affinity": affinity[0]}]
+        world = {"WORLD_SIZE": str(placement.gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        return [
+            {"argv": request.command, "env": common | self._own(part) | world | _rank(rank), "affinity": affinity[rank]}
+            for rank, part in enumerate(split(placement))
+        ]
+
+    def _task_processes(self, spec: LaunchSpec, common: dict[str, str], placement: Placement) -> list[dict[str, Any]]:
+        """One process per task, all in one world; each sees its own devices only, so its local rank is 0."""
+        tasks = tasks_of(placement, task_gpus(spec.request))
+        world = {"WORLD_SIZE": str(len(tasks)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        affinity = self.task_affinity(tasks, placement)
+        processes = []
+        for rank, task in enumerate(tasks):
+            shown = self.machine.environment(as_asked(task.placement, spec.request), memory_bytes=spec.memory_bytes)
+            if not task.placement.grants:
+                shown.pop("OMP_NUM_THREADS", None)  # as many threads as it has devices would be none
+            own = {**world, **task.environment(), "RANK": str(rank), "LOCAL_RANK": "0"}
+            processes.append({"argv": spec.request.command, "env": common | shown | own, "affinity": affinity[rank]})
+        return processes
+
+    def _own(self, part: Placement) -> dict[str, str]:
+        """What the one device of a process changes; on GPUs every process sees all, and takes the one of its rank."""
+        return self.machine.environment(part) if self.machine.stand_in else {}
+
+    def _environment(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> dict[str, str]:
+        devices = [self.machine.devices[node][device].uuid for node, device in placement.devices()]
+        given = {
+            "GPUWISE_JOB_ID": attempt.uid,
+            "GPUWISE_ATTEMPT": str(attempt.number),
+            "GPUWISE_TOKEN": token,
+            "GPUWISE_SOCKET": str(self.socket),
+            "GPUWISE_ATTEMPT_DIR": str(attempt.folder),
+            "GPUWISE_CHECKPOINT_DIR": str(self.folders.checkpoint(attempt.uid)),
+            "GPUWISE_GPUS": str(placement.gpus),
+            "GPUWISE_DEVICES": ",".join(devices),
+        }
+        if spec.array_index is not None:
+            given["GPUWISE_ARRAY_INDEX"] = str(spec.array_index)
+        shown = self.machine.environment(as_asked(placement, spec.request), memory_bytes=spec.memory_bytes)
+        return inherited() | dict(spec.request.env) | given | shown
+
+
+def task_gpus(request: JobRequest) -> dict[str, int]:
+    """GPUs of a task of each role of a job."""
+    return {role.name: role.gpus for role in request.roles}
+
+
+def inherited() -> dict[str, str]:
+    """The part of our own environment that jobs may see."""
+    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+
+
+def as_asked(placement: Placement, request: JobRequest) -> Placement:
+    """The placement whose share a job is held to: one that asked for whole GPUs may use all that its neighbours leave.
+
+    Its share then only says how many may be beside it, which is for policies to count.
+    """
+    if placement.sharing is Sharing.SHARED and request.gpu_frac == 1.0:
+        return placement._replace(milli=WHOLE_GPU_MILLI)
+    return placement
+
+
+def split(placement: Placement) -> list[Placement]:
+    """The placement of each process where there is one a device."""
+    return [
+        Placement((Grant(grant.node, 1 << device, grant.slice_start),), placement.sharing, placement.milli)
+        for grant in placement.grants
+        for device in range(grant.devices.bit_length())
+        if grant.devices >> device & 1
+    ]
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _rank(rank: int) -> dict[str, str]:
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank)}

@@ -1,0 +1,1 @@
+"""Jobs that take turns on the same devices."""

@@ -1,0 +1,1 @@
+"""How many steps a training run needs."""

@@ -1,0 +1,1 @@
+"""How predictors are fitted and evaluated: data readers, recipes, scores."""

@@ -1,0 +1,99 @@
+"""A recipe: how a shipped predictor is fitted from data, and how its error is measured on data left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.predict.base import Bools, Estimates, PredictionError, Predictor, rows_where
+from gpuwise.predict.fitting.data.tables import tell
+from gpuwise.predict.fitting.scores import Holdout
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One shipped predictor."""
+
+    name: str
+    """The file it is shipped as."""
+    what: str
+    """What it predicts, in a line."""
+    data: tuple[str, ...]
+    """The data sets it is fitted to, by their folders: only those with a permissive licence."""
+    fit: Callable[[Path], Predictor]
+    """From the folder of all data sets to the fitted predictor; the same each time."""
+    holdouts: Callable[[Path], Iterator[Holdout]]
+    """Its errors on data left out of a fit; may use other data sets too."""
+    asked: Callable[[Path, Any], Iterator[Holdout]]
+    """The errors of a predictor that is fitted already on all data that are there, as far as it can be asked."""
+
+
+Table = Mapping[str, Any]
+
+
+def in_parts(*parts: Callable[..., Iterator[Holdout]]) -> Callable[..., Iterator[Holdout]]:
+    """Holdouts one after the other; those whose data are missing are left out, which is told."""
+
+    def holdouts(*given: Any) -> Iterator[Holdout]:
+        for part in parts:
+            try:
+                yield from part(*given)
+            except GpuwiseError as error:
+                tell(f"{part.__name__.replace('_', ' ')}: {error}")
+
+    return holdouts
+
+
+def all_rows(
+    name: str, predictor: Predictor, rows: Table, measured: str, unit: str, data: tuple[str, ...], group: str
+) -> Holdout:
+    """A fitted predictor asked for all rows, one group after the other; ``measured`` and ``group`` are columns.
+
+    A group that it cannot say anything about, such as an unknown GPU, gets NaN, and that is told.
+    """
+    groups = np.asarray([str(each) for each in rows[group]])
+    return Holdout(
+        name=name,
+        predictor=type(predictor).__name__,
+        data=data,
+        left_out="nothing: the predictor in use",
+        unit=unit,
+        measured=np.asarray(rows[measured], dtype=np.float64),
+        estimates=Estimates.spread(len(groups), _answers(predictor, rows, groups)),
+        group=groups.tolist(),
+        note="flatters a predictor that was fitted to the same data",
+    )
+
+
+def _answers(predictor: Predictor, rows: Table, groups: NDArray[Any]) -> Iterator[tuple[Bools, Estimates]]:
+    for group in np.unique(groups):
+        try:
+            yield groups == group, predictor.estimate(rows_where(rows, groups == group))
+        except PredictionError as error:
+            tell(f"rows of {group}: {error}")
+
+
+def each_of(groups: NDArray[Any]) -> Iterator[Bools]:
+    """The rows of each group in turn."""
+    if len(set(groups.tolist())) < 2:
+        raise PredictionError(f"all data are of {groups[0]!s}: with it left out nothing remains to fit to")
+    for group in sorted(set(groups.tolist())):
+        yield np.asarray(groups == group)
+
+
+def left_out(rows: Table, parts: Iterable[Bools], fit: Callable[[dict[str, Any]], Predictor]) -> Estimates:
+    """Each part's rows as predicted by what was fitted to all the others."""
+
+    def fitted_without(out: Bools) -> Predictor:
+        if out.all():
+            raise PredictionError("there is one group of rows only: with it left out nothing remains to fit to")
+        return fit(rows_where(rows, ~out))
+
+    made = ((out, fitted_without(out).estimate(rows_where(rows, out))) for out in parts)
+    return Estimates.spread(len(next(iter(rows.values()))), made)

@@ -1,0 +1,163 @@
+"""The shipped predictor of the steps until a run reaches its target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwise.predict.base import Estimates, Floats, rows_where
+from gpuwise.predict.convergence.loss_curve import LEAST_POINTS
+from gpuwise.predict.convergence.steps_to_target import StepsToTarget
+from gpuwise.predict.convergence.training_runs import ALONE, BESIDE, SAYS, Run, common_target
+from gpuwise.predict.fitting.data import pollux, zeus
+from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, in_parts
+from gpuwise.predict.fitting.scores import Holdout, Target
+
+Table = dict[str, NDArray[Any]]
+TARGETS = (Target("mape", 0.20, 0.10), Target("coverage", 0.85, 0.88))
+LEAST_LEFT = 1e-3
+"""Epochs left by a prediction that says a run should be there already."""
+LEAST_EPOCHS = 4
+"""Runs that get there sooner have no half-way to speak of: they are known, but not asked about."""
+
+
+def runs(data: Path, name: str) -> Table:
+    """The runs of a data set that reach the target of their workload (`common_target`), with their total of epochs."""
+    rows = {"pollux": pollux.curves, "zeus": zeus.curves}[name](data)
+    target, total = np.zeros(len(rows["run"])), np.full(len(rows["run"]), np.nan)
+    for workload in np.unique(rows["workload"]):
+        mine = np.flatnonzero(rows["workload"] == workload)
+        goal = _goal([rows["values"][row] for row in mine], listed=name == "zeus")
+        for row in mine:
+            run = Run.of(str(workload), float(rows["batch"][row]), rows["steps"][row], rows["values"][row], goal)
+            target[row], total[row] = goal, float(run.reached(run.target))
+    made = {**rows, "data": np.full(len(total), name), "target": target, "total": total}
+    return rows_where(made, np.isfinite(total))
+
+
+def _goal(values: Sequence[Floats], listed: bool) -> float:
+    """The workload's target; where only some values are listed, the nearest of them that is no harder."""
+    goal = common_target(values)
+    if not listed:
+        return goal
+    levels = np.unique(np.concatenate(values))
+    rises = goal > np.median([each[0] for each in values])
+    return float(levels[levels <= goal + 1e-9].max() if rises else levels[levels >= goal - 1e-9].min())
+
+
+def fit(data: Path) -> StepsToTarget:
+    """From zeus."""
+    rows = runs(data, "zeus")
+    return StepsToTarget().fit(rows, rows["total"])
+
+
+def half_way(rows: Table) -> Table:
+    """What was known of each run at half of its steps to the target."""
+    seen = [steps <= total / 2.0 for steps, total in zip(rows["steps"], rows["total"], strict=True)]
+    cut = {name: np.empty(len(seen), dtype=object) for name in ("steps", "values")}
+    for row, known in enumerate(seen):
+        for name in cut:
+            cut[name][row] = rows[name][row][known]
+    return {**rows, **cut}
+
+
+def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tuple[Table, Estimates]:
+    """Each group of runs asked half-way, with the runs of all other groups known whole."""
+    whole = StepsToTarget(ways).fit(rows, rows["total"])
+    then = half_way(rows)
+    told = (
+        (mine, whole.without(np.flatnonzero(mine).tolist()).estimate(rows_where(then, mine)))
+        for mine in each_of(groups)
+    )
+    long = rows["total"] >= LEAST_EPOCHS
+    if not set(ways) & set(BESIDE):
+        long &= np.array([len(steps) >= LEAST_POINTS for steps in then["steps"]])
+    return rows_where(rows, long), Estimates.spread(len(groups), told).rows(long)
+
+
+def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
+    """Total epochs, asked half-way."""
+    tables, parts = [], []
+    for rows in those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data):
+        pairs = zip(rows["workload"], rows["batch"], strict=True)
+        groups = rows["workload"] if by == "workload" else np.array([f"{work} {batch:g}" for work, batch in pairs])
+        table, told = asked(rows, groups, ways)
+        tables.append(table)
+        parts.append(told)
+    rows = stacked(tables)
+    labels, source_of = list(rows["run"]), list(rows["data"])
+    return Holdout(
+        name,
+        "StepsToTarget",
+        tuple(dict.fromkeys(source_of)),
+        left_out,
+        "epochs",
+        rows["total"],
+        Estimates.joined(parts),
+        labels,
+        source_of,
+        (),
+        note,
+    )
+
+
+def remaining(whole: Holdout, name: str, targets: tuple[Target, ...] = ()) -> Holdout:
+    """The epochs that remain, from a holdout of their total: half of them are done when it is asked."""
+    done = whole.measured / 2.0
+    told = whole.estimates
+    value, low, high = (np.maximum(each - done, LEAST_LEFT) for each in (told.value, told.low, told.high))
+    note = whole.note.replace("error of the total", "error of what remains")
+    left = Estimates(value, low, high, told.in_domain)
+    return replace(whole, name=name, measured=whole.measured - done, estimates=left, targets=targets, note=note)
+
+
+def batch_holdouts(data: Path) -> Iterator[Holdout]:
+    """Runs asked half-way with other batch sizes of the workload known: what remains, and the total."""
+    note = "error of the total"
+    half = "one batch size of a workload at a time: the second half of its runs"
+    whole = _holdout("convergence-half-way-total", data, "batch", SAYS, half, note)
+    yield remaining(whole, "convergence-half-way", TARGETS)
+    yield whole
+
+
+def workload_holdouts(data: Path) -> Iterator[Holdout]:
+    """Runs asked half-way alone: what remains, and the total; by all ways, and as published."""
+    note = "error of the total; runs with at least three points by then"
+    half = "one workload at a time: the second half"
+    whole = _holdout("convergence-workload-unseen-total", data, "workload", ALONE, half, note)
+    yield remaining(whole, "convergence-workload-unseen")
+    yield whole
+    note += "; Optimus' curve alone, at most four times what was done"
+    whole = _holdout("convergence-published-total", data, "workload", ("hyperbola",), half, note)
+    yield remaining(whole, "convergence-published")
+    yield whole
+
+
+holdouts = in_parts(batch_holdouts, workload_holdouts)
+
+
+def asked_half_way(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
+    """All runs, asked half-way."""
+    rows = stacked(those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data))
+    long = half_way(rows_where(rows, rows["total"] >= LEAST_EPOCHS))
+    names = tuple(dict.fromkeys(long["data"].tolist()))
+    yield all_rows("convergence-in-use-total", predictor, long, "total", "epochs", names, "data")
+
+
+RECIPES = (
+    Recipe(
+        "convergence",
+        "epochs until a run reaches its target, asked while it runs",
+        ("zeus",),
+        fit,
+        holdouts,
+        asked_half_way,
+    ),
+)

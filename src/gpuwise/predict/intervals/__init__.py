@@ -1,0 +1,1 @@
+"""Intervals of predictions, and the domain they hold in."""

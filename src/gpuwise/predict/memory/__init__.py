@@ -1,0 +1,1 @@
+"""How much GPU memory a training job takes."""

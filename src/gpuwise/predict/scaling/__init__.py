@@ -1,0 +1,1 @@
+"""How a job scales over GPUs, nodes and batch sizes."""

@@ -1,0 +1,1 @@
+"""How long a step takes, and how busy it keeps the GPU."""

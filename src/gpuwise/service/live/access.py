@@ -1,0 +1,167 @@
+"""Who calls, and what they may do: tokens, sessions of the page, roles."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gpuwise.core.records import JobRecord, Role, Store, TokenRecord
+from gpuwise.live.intake import NotPossibleError
+from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+
+SECRET_BYTES = 32
+SESSION_S = 24 * 3600.0
+"""How long a page stays logged in."""
+USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
+_RANK = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
+_BEYOND_S = 100 * 365 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who showed a token."""
+
+    user: str
+    role: Role
+    token: str
+    """The id of the token."""
+
+    def at_least(self, role: Role) -> bool:
+        """Whether they may do what a role may do."""
+        return _RANK[self.role] >= _RANK[role]
+
+    def may_see(self, job: JobRecord) -> bool:
+        """Whether a job is theirs, or they are an administrator."""
+        return self.role is Role.ADMIN or job.user == self.user
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A principal, and where they call from."""
+
+    principal: Principal
+    address: str = ""
+
+    @property
+    def user(self) -> str:
+        """Their name."""
+        return self.principal.user
+
+
+class Access:
+    """All tokens in memory, read from the store at the start and after each change.
+
+    Changes are written by whoever calls `add` and `revoke`, so call them where the store may be written.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._session_key = bytes.fromhex(store.meta("session_key", secrets.token_hex(32)))
+        self._by_id: dict[str, TokenRecord] = {}
+        self._by_digest: dict[str, TokenRecord] = {}
+        self.on_change: Callable[[], None] = _nothing
+        """Called after each change of the tokens."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads the tokens again."""
+        tokens = self._store.tokens()
+        self._by_id = {token.id: token for token in tokens}
+        self._by_digest = {token.digest: token for token in tokens}
+
+    # -- who is it ------------------------------------------------------------------------------------------------
+
+    def by_secret(self, secret: str) -> Principal:
+        """The holder of a token."""
+        digest = digest_of(secret)
+        token = self._by_digest.get(digest)
+        if token is None or not hmac.compare_digest(token.digest, digest) or not self._is_good(token):
+            raise WrongTokenError("this token is not known, or no longer valid; ask an administrator for another")
+        return Principal(token.user, token.role, token.id)
+
+    def by_session(self, cookie: str) -> Principal:
+        """The holder of the token that a page logged in with."""
+        token_id, _, rest = cookie.partition(".")
+        until, _, signature = rest.partition(".")
+        good = hmac.compare_digest(self._sign(token_id, until).encode(), signature.encode("utf-8", "replace"))
+        token = self._by_id.get(token_id)
+        if not good or token is None or not self._is_good(token) or float(until) <= self._clock():
+            raise UnauthorizedError("this session is over; log in again")
+        return Principal(token.user, token.role, token.id)
+
+    def session(self, principal: Principal) -> str:
+        """What a page shows in place of the token: good for a day, and no longer than the token."""
+        until = f"{self._clock() + SESSION_S:.0f}"
+        return f"{principal.token}.{until}.{self._sign(principal.token, until)}"
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether a token that was good is still."""
+        token = self._by_id.get(principal.token)
+        return token is not None and self._is_good(token)
+
+    def _sign(self, token_id: str, until: str) -> str:
+        text = f"{token_id}.{until}".encode("utf-8", "replace")
+        return hmac.new(self._session_key, text, hashlib.sha256).hexdigest()
+
+    def _is_good(self, token: TokenRecord) -> bool:
+        return token.revoked_at is None and (token.expires_at is None or self._clock() < token.expires_at)
+
+    # -- tokens come and go ---------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[TokenRecord]:
+        """All tokens, oldest first."""
+        return sorted(self._by_id.values(), key=lambda token: (token.created_at, token.id))
+
+    def add(self, user: str, role: Role, expires_in_s: float | None = None) -> tuple[TokenRecord, str]:
+        """A new token and its secret, which is not kept."""
+        if not re.fullmatch(USER_PATTERN, user):
+            raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
+        if expires_in_s is not None and not 0 < expires_in_s <= _BEYOND_S:
+            raise InvalidError(f"expires_in_s is {expires_in_s!r}; it must be above 0 and at most 100 years")
+        secret, now = secrets.token_urlsafe(SECRET_BYTES), self._clock()
+        token = TokenRecord(
+            id=secrets.token_hex(6),
+            digest=digest_of(secret),
+            user=user,
+            role=role,
+            created_at=now,
+            expires_at=None if expires_in_s is None else now + expires_in_s,
+        )
+        self._put(token)
+        return token, secret
+
+    def revoke(self, token_id: str) -> TokenRecord:
+        """Ends a token, at once and for good."""
+        token = self._by_id.get(token_id)
+        if token is None:
+            raise NotFoundError(f"there is no token {token_id!r}")
+        if token.revoked_at is not None:
+            return token
+        if not any(self._is_admin(other) for other in self._by_id.values() if other.id != token_id):
+            raise NotPossibleError("this is the last token of an administrator; make another before you revoke it")
+        revoked = replace(token, revoked_at=self._clock())
+        self._put(revoked)
+        return revoked
+
+    def _is_admin(self, token: TokenRecord) -> bool:
+        return token.role is Role.ADMIN and self._is_good(token)
+
+    def _put(self, token: TokenRecord) -> None:
+        self._store.put_token(token)
+        self.refresh()
+        self.on_change()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret. It is random and long, so a plain hash is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

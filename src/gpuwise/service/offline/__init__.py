@@ -1,0 +1,1 @@
+"""The use cases that need no running service: simulate, sweep, predict, fit."""

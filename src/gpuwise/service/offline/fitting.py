@@ -1,0 +1,139 @@
+"""Fits the shipped predictors from measured data, and measures their errors on data left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.version import __version__
+from gpuwise.predict import registry
+from gpuwise.predict.base import COVERAGE
+from gpuwise.predict.fitting.data.tables import tell
+from gpuwise.predict.fitting.recipe import Recipe
+from gpuwise.predict.fitting.recipes import choose
+from gpuwise.predict.fitting.scores import Holdout, Scores, Target, score
+
+DIGITS = 4
+"""Errors are kept and shown with so many significant digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A holdout with its scores."""
+
+    holdout: Holdout
+    scores: Scores
+
+    recipe: str
+    """The predictor's name, as `fit` and `evaluate` take it."""
+
+    def row(self) -> dict[str, Any]:
+        """As a row of a table."""
+        holdout = self.holdout
+        measures = {name: _rounded(value) for name, value in asdict(self.scores).items()}
+        return {
+            "holdout": holdout.name,
+            "predictor": self.recipe,
+            "class": holdout.predictor,
+            "data": " ".join(holdout.data),
+            "left_out": holdout.left_out,
+            "unit": holdout.unit,
+            **measures,
+            "target": "; ".join(_told(target) for target in holdout.targets),
+            "met": "; ".join(self._verdict(target) for target in holdout.targets),
+            "note": holdout.note,
+        }
+
+    def by_group(self) -> Iterator[dict[str, Any]]:
+        """A row for each data set, GPU or family in it."""
+        groups = np.asarray(self.holdout.group)
+        for name in sorted(set(groups.tolist())):
+            part = self.holdout.rows(groups == name)
+            measures = asdict(score(part.measured, part.estimates))
+            yield {"holdout": self.holdout.name, "group": name} | {
+                key: _rounded(each) for key, each in measures.items()
+            }
+
+    def _verdict(self, target: Target) -> str:
+        reached = getattr(self.scores, target.measure)
+        if target.measure == "coverage":
+            off = abs(reached - COVERAGE)
+            return "goal" if off <= COVERAGE - target.goal else "yes" if off <= COVERAGE - target.at_least else "no"
+        return "goal" if reached <= target.goal else "yes" if reached <= target.at_least else "no"
+
+
+def evaluate(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
+    """Runs the holdouts of some predictors, or of all, one after the other."""
+    for recipe in choose(list(names)):
+        yield from _scored(recipe.name, recipe.holdouts(data))
+
+
+def evaluate_in_use(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
+    """Asks predictors as they are shipped (or of one's own) for what was measured; nothing is fitted."""
+    for recipe in choose(list(names)):
+        yield from _scored(recipe.name, recipe.asked(data, registry.load(recipe.name).predictor))
+
+
+def _scored(recipe: str, holdouts: Iterator[Holdout]) -> Iterator[Evaluated]:
+    """Holdouts with their scores; rows without an answer are left out, and what cannot be done is told."""
+    try:
+        for holdout in holdouts:
+            measured, told = np.asarray(holdout.measured), holdout.estimates
+            usable = (measured > 0) & np.isfinite(measured) & np.isfinite(told.value + told.low + told.high)
+            if not usable.all() or not len(usable):
+                tell(f"{int(np.sum(~usable))} of {len(usable)} rows of {holdout.name}: nothing measured or predicted")
+            if usable.any():
+                kept = holdout.rows(usable)
+                yield Evaluated(kept, score(np.asarray(kept.measured), kept.estimates), recipe)
+    except GpuwiseError as error:
+        tell(f"predictor {recipe}: {error}")
+
+
+def fit(recipe: Recipe, data: Path, *, made: str = "", errors: bool = True) -> registry.Fitted:
+    """Fits one predictor; its errors are measured beside it."""
+    there = [name for name in recipe.data if (data / name).is_dir()]
+    sources = tuple(registry.source_of(data, name) for name in there)
+    for source in sources:
+        if source.licence and not registry.is_permissive(source):
+            raise GpuwiseError(
+                f"predictor {recipe.name}: data set {source.name} has the licence {source.licence!r}; only "
+                f"permissive ones ({', '.join(registry.PERMISSIVE)}) go into a predictor that is shipped"
+            )
+    predictor = recipe.fit(data)
+    rows = [each.row() for each in evaluate([recipe.name], data)] if errors else []
+    today = made or date.today().isoformat()
+    return registry.Fitted(recipe.name, recipe.what, predictor, sources, __version__, today, rows)
+
+
+def differences(fitted: registry.Fitted, shipped: registry.Fitted) -> list[str]:
+    """What is not the same in two fits of a predictor, in words; empty if they are equal."""
+    ours, theirs = fitted.predictor.to_document(), shipped.predictor.to_document()
+    return [f"{fitted.name}: {path}" for path in _unequal(ours, theirs)]
+
+
+def _unequal(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
+        for name in ours:
+            yield from _unequal(ours[name], theirs[name], f"{path}.{name}")
+    elif isinstance(ours, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(ours) == len(theirs):
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from _unequal(one, other, f"{path}[{number}]")
+    elif isinstance(ours, float) and isinstance(theirs, (int, float)):
+        if not np.isclose(ours, theirs, rtol=1e-6, atol=1e-12):
+            yield f"{path}: {ours!r}, not {theirs!r}"
+    elif ours != theirs:
+        yield f"{path}: {str(ours)[:80]}, not {str(theirs)[:80]}"
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _told(target: Target) -> str:
+    return f"{target.measure} {target.at_least:g}, goal {target.goal:g}"
