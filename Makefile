@@ -10,6 +10,9 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 # Without their dependencies: they would replace PyTorch by a build for CUDA, and tests need their Python part only.
 MODEL_LIBRARIES := torchvision timm
 
+# Many tests wait for processes: more of them at once than there are cores.
+WORKERS ?= 4
+
 TRACE ?= gen:gavel?jobs=1000&rate=1.6&seed=7
 CLUSTER ?= 8x8:V100
 POLICY ?= fifo,fifo-backfill,sjf,srtf,las
@@ -34,7 +37,7 @@ simulate: $(INSTALLED)
 
 test: $(INSTALLED_DEV)
 	@tests/packages.sh
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
