@@ -9,8 +9,8 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Claim
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import ENDED, PLACED, WAITING, Status
-from gpuwise.core.spec import Role, Sharing
+from gpuwise.core.job.life_cycle import ENDED, PLACED, WAITING, Status
+from gpuwise.core.job.needs import Role, Sharing
 
 WHOLE = 1000
 

@@ -20,6 +20,7 @@ from machine_seen import Observations
 from random_policy import REPARTITION, START, Dice, RandomPolicy
 
 from builders import commands_of
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
     Event,
@@ -35,9 +36,8 @@ from gpuwise.core.events import (
     JobSuspended,
     WokeUp,
 )
-from gpuwise.core.job.table import ENDED, PLACED, Status
+from gpuwise.core.job.life_cycle import ENDED, PLACED, Status
 from gpuwise.core.observations import AttemptObserved
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay

@@ -15,7 +15,7 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import ReadOnlyError
 from gpuwise.core.events import JobSubmitted, NodeAdded, NodeChanged, WokeUp
-from gpuwise.core.spec import Forecast
+from gpuwise.core.job.needs import Forecast
 from gpuwise.engine.engine import Engine
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.cluster.state import ClusterState
-from gpuwise.core.job.table import ENDED, JobTable, Status
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.job.life_cycle import ENDED, Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.table import JobTable
 from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain, slices_of
 
 VERSION = 1

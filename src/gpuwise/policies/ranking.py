@@ -10,7 +10,7 @@ import numpy as np
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 
 MARGIN = 1e-3

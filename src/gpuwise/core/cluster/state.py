@@ -9,11 +9,14 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.cluster.queue import WaitingQueue
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import STATUS_BY_CODE, JobTable, ParkedMemory, Status
+from gpuwise.core.job.life_cycle import STATUS_BY_CODE, Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import ParkedMemory
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.rates import DeclaredRates, alone_rates
-from gpuwise.core.spec import ClusterSpec, NodeSpec, Sharing
 from gpuwise.core.tables import Array, read_only
 
 

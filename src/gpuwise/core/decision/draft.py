@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.eligible import wrong_placement
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Command, Decision, Explain, Grant, MigSlice, Placement, Resume, Start
-from gpuwise.core.decision.allowed import wrong_placement
 from gpuwise.core.decision.reasons import Reason, explain_room
 from gpuwise.core.decision.steps import (
     Cut,
@@ -23,11 +24,12 @@ from gpuwise.core.decision.steps import (
     exchange,
     moves_of,
 )
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.property import PropertyError
-from gpuwise.core.job.table import Shape, Status
-from gpuwise.core.job.tasks import counts_for, task_counts, with_counts
+from gpuwise.core.job.shape import Shape, counts_for, task_counts, with_counts
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import NodeSpec, Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 if TYPE_CHECKING:

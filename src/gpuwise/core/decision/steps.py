@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import (
     Command,
@@ -27,10 +28,9 @@ from gpuwise.core.commands import (
     Start,
     Suspend,
 )
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import Status
-from gpuwise.core.job.tasks import task_counts
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.errors import GpuwiseError, OverAllocationError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import task_counts
 
 
 class DraftError(GpuwiseError):

@@ -10,17 +10,18 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.queue import WaitingQueue
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.guards import ReadOnlyDict
 from gpuwise.core.decision.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
 from gpuwise.core.errors import ReadOnlyError, UnknownNameError
-from gpuwise.core.job.table import JobTable, Shape, Status
-from gpuwise.core.job.tasks import task_counts
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import Shape, task_counts
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import Placer, RateModel
 from gpuwise.core.rates import believed, steps_left, time_left_s
-from gpuwise.core.spec import NodeSpec
 from gpuwise.core.tables import Array, read_only
 
 
