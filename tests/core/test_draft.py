@@ -273,7 +273,7 @@ def test_jobs_may_be_named_by_entries_of_an_array():
     engine = running(1, 1)
 
     def script(draft: Draft) -> None:
-        first, second = np.sort(draft.view.holders())
+        first, second = np.sort(draft.view.placed_jobs())
         draft.suspend(first)
         draft.move(second, on((1, 0)))
         draft.start(first, on((1, 1)))

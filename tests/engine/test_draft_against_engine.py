@@ -197,7 +197,7 @@ def test_a_job_cannot_leave_a_gpu_for_a_cut_and_return_in_one_decision() -> None
     draft.suspend(4)
     draft.cut(2, 1, THIRDS)
     before = free(draft.capacity)
-    with pytest.raises(DraftError, match="'j4' would have to leave a GPU so that it can be cut"):
+    with pytest.raises(DraftError, match="'j4' would have to leave a GPU so that it can be repartitioned"):
         draft.start(4, mig(2, 1, 0))
     assert free(draft.capacity) == before
     assert draft.commands == [Suspend(4), Repartition(2, 1, THIRDS)]

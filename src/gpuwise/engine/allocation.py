@@ -55,7 +55,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
     jobs = state.jobs
     state.capacity.take(placement, jobs.shape_by_row[job])
     state.placed[job] = placement
-    state.holders.add(job)
+    state.placed_jobs.add(job)
     jobs.placed_s[job] = state.now_s
     jobs.placements[job] = jobs.placements.item(job) + 1
     jobs.held_gpus[job] = placement.gpus * placement.milli / WHOLE_GPU_MILLI
@@ -69,7 +69,7 @@ def leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
     placement = state.placed.pop(job, None)
     if placement is None:
         return
-    state.holders.remove(job)
+    state.placed_jobs.remove(job)
     jobs = state.jobs
     state.capacity.give(placement, jobs.shape_by_row[job])
     placed_s = jobs.placed_s.item(job)

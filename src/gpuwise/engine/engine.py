@@ -208,7 +208,7 @@ class Engine:
             return None
         if status is Status.SUSPENDING:
             return Reason(Why.STOPPING)
-        if job in self.state.holds:
+        if job in self.state.on_hold:
             return Reason(Why.HELD)
         if (until_s := self.state.backing_off.get(job)) is not None:
             return Reason(Why.BACK_OFF, {"times": self.state.jobs.refusals.item(job), "at_s": until_s})

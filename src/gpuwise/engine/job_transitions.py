@@ -97,7 +97,7 @@ def _suspended(state: ClusterState, event: JobSuspended) -> None:
 
 def _let_go(state: ClusterState, job: int) -> None:
     """A job that has ended is not held back any more."""
-    if state.holds and state.holds.pop(job, None) is not None:
+    if state.on_hold and state.on_hold.pop(job, None) is not None:
         state.jobs.held[job] = 0
     if state.backing_off or state.avoiding:
         state.backing_off.pop(job, None)
@@ -174,7 +174,7 @@ def _require_alive(state: ClusterState, job: int) -> None:
 def _put_on_hold(state: ClusterState, event: JobHeld) -> None:
     _require_alive(state, event.job)
     state.jobs.held[event.job] = 1
-    state.holds[event.job] = event.cause
+    state.on_hold[event.job] = event.cause
     if event.job in state.waiting:
         state.waiting.remove(event.job)
 
@@ -183,7 +183,7 @@ def _released_from_hold(state: ClusterState, event: JobReleased) -> None:
     job = event.job
     _require_alive(state, job)
     state.jobs.held[job] = 0
-    state.holds.pop(job, None)
+    state.on_hold.pop(job, None)
     waits = state.jobs.status.item(job) in (PENDING, SUSPENDED) and job not in state.backing_off
     if waits and job not in state.waiting:
         state.waiting.add(job)

@@ -359,15 +359,15 @@ class JobIntake:
         """Who enters the line and who leaves it, after all that has happened."""
         self.admission.settle()
         events: list[Event] = []
-        feasible = self.engine.state.holds
+        on_hold = self.engine.state.on_hold
         for uid in self.admission.touched():
             job, causes = self._row(uid), sorted(self.admission.causes(uid))
             text = ",".join(causes)
             if text != self.job_records.live[uid].held:
                 self.job_records.change(uid, held=text)
-            if causes and job not in feasible:
+            if causes and job not in on_hold:
                 events.append(JobHeld(now_s, job, text))
-            elif not causes and job in feasible:
+            elif not causes and job in on_hold:
                 events.append(JobReleased(now_s, job))
         return events
 

@@ -50,8 +50,8 @@ class Residents:
         return tuple(sorted(found))
 
 
-class Holders:
-    """The jobs that hold GPUs as an array, in no order, for passes over all of them."""
+class PlacedJobs:
+    """The jobs that have GPUs as an array, in no order, for passes over all of them."""
 
     def __init__(self) -> None:
         self._jobs: Array = np.zeros(64, dtype="i8")
@@ -91,9 +91,9 @@ class ClusterState:
         """Where each job that holds GPUs holds them, in the order they came."""
         self.leaving: dict[int, Placement] = {}
         """Where each job that is saving its state before it leaves was placed."""
-        self.holders = Holders()
+        self.placed_jobs = PlacedJobs()
         self.residents = Residents()
-        self.holds: dict[int, str] = {}
+        self.on_hold: dict[int, str] = {}
         """Jobs that may not be placed for now, and why not."""
         self.backing_off: dict[int, float] = {}
         """Jobs whose start was refused, and when each may be tried again."""

@@ -108,7 +108,7 @@ class Assignment:
         """GPUs held by jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
         view = self.draft.view
         demand: dict[tuple[float, ...], float] = {}
-        holders = view.holders()
+        holders = view.placed_jobs()
         for job in holders[:: len(holders) // MOST_KINDS + 1].tolist():
             found, _ = speeds(view, job, self._signal)
             slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)
