@@ -7,8 +7,9 @@ from time import perf_counter
 
 import numpy as np
 
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.events import JobSubmitted
-from gpuwise.core.spec import ClusterSpec, JobSpec
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy

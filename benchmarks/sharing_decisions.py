@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.predict.rates import InterferenceRates
 from gpuwise.service.offline.simulate import simulate

@@ -10,12 +10,15 @@ import polars as pl
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Command, Decision, Grant, MigSlice, Placement
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import Event, JobSubmitted
-from gpuwise.core.job.table import JobTable, Shape
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit

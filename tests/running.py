@@ -13,11 +13,11 @@ import httpx
 import uvicorn
 
 from gpuwise.api.app import ApiSettings, create_app
-from gpuwise.core.records import Role
+from gpuwise.core.records import UserRole
 from gpuwise.service.live.up import LocalDeployment, Settings
 
 ENDED = ("succeeded", "failed", "cancelled")
-ROLES = {"ada": Role.ADMIN, "bob": Role.USER, "cy": Role.USER, "vi": Role.VIEWER}
+ROLES = {"ada": UserRole.ADMIN, "bob": UserRole.USER, "cy": UserRole.USER, "vi": UserRole.VIEWER}
 
 
 def wait_for(holds: Callable[[], Any], what: str, patience_s: float = 30.0) -> Any:
@@ -46,7 +46,7 @@ class Running:
         self.ada, self.bob, self.cy, self.vi = (Person(self.client, self.secrets[name]) for name in ROLES)
         self.nobody = Person(self.client, None)
 
-    def token(self, user: str, role: Role, expires_in_s: float | None = None) -> str:
+    def token(self, user: str, role: UserRole, expires_in_s: float | None = None) -> str:
         """The secret of a new token."""
         adding = self.controller.ask(lambda _: self.service.access.add(user, role, expires_in_s))
         return adding.result(30)[1]

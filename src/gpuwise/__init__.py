@@ -6,12 +6,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gpuwise.core.version import __version__ as __version__
+from gpuwise.core import __version__ as __version__
 
 if TYPE_CHECKING:
     from gpuwise.core.assignments import Assignment, Desired, DeviceCut, Intent, NodeRequest, Where
-    from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+    from gpuwise.core.cluster.capacity import Capacity
     from gpuwise.core.cluster.nodes import Distance, NodeTable
+    from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
     from gpuwise.core.commands import (
         NOTHING,
         Command,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from gpuwise.core.decision.draft import Draft
     from gpuwise.core.decision.steps import DraftError
     from gpuwise.core.decision.view import ClusterView
-    from gpuwise.core.errors import GpuwiseError, ReadOnlyError, UnknownNameError
+    from gpuwise.core.errors import GpuwiseError, OverAllocationError, ReadOnlyError, UnknownNameError
     from gpuwise.core.events import (
         CAPACITY_CHANGES,
         BackOffEnded,
@@ -65,8 +66,12 @@ if TYPE_CHECKING:
         StartRefused,
         WokeUp,
     )
+    from gpuwise.core.job.life_cycle import Status
+    from gpuwise.core.job.needs import Forecast, Role, Sharing, Source
     from gpuwise.core.job.property import PropertyError
-    from gpuwise.core.job.table import JobTable, Shape, Status
+    from gpuwise.core.job.shape import Shape
+    from gpuwise.core.job.spec import JobSpec
+    from gpuwise.core.job.table import JobTable
     from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase, RankStatus
     from gpuwise.core.protocols import Executor, MakeRates, Placer, Policy, RateModel
     from gpuwise.core.rates import (
@@ -81,10 +86,9 @@ if TYPE_CHECKING:
         progresses,
         time_left_s,
     )
-    from gpuwise.core.spec import ClusterSpec, Forecast, JobSpec, NodeSpec, Role, Sharing, Source
     from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.engine.checks import InvalidDecisionError
     from gpuwise.engine.drive import StalledError
-    from gpuwise.engine.engine import InvalidDecisionError
     from gpuwise.predict.conformance import check_predictor
     from gpuwise.predict.rates import InterferenceRates, PredictedRates
     from gpuwise.service.offline.predict import predict
@@ -97,20 +101,25 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "gpuwise.core.assignments": "Assignment Desired DeviceCut Intent NodeRequest Where",
-    "gpuwise.core.cluster.capacity": "Capacity OverAllocationError",
+    "gpuwise.core.cluster.capacity": "Capacity",
+    "gpuwise.core.cluster.spec": "ClusterSpec NodeSpec",
     "gpuwise.core.commands": (
         "Command Decision Explain Grant MigSlice Migrate NOTHING Placement Provision Rearrange Reason "
         "Release Repartition Resize Resume Start Stop Suspend TaskGrant Why"
     ),
     "gpuwise.core.decision.draft": "Draft",
-    "gpuwise.core.errors": "GpuwiseError ReadOnlyError UnknownNameError",
+    "gpuwise.core.errors": "GpuwiseError OverAllocationError ReadOnlyError UnknownNameError",
     "gpuwise.core.events": (
         "BackOffEnded CAPACITY_CHANGES DeviceLost DeviceRestored DevicesClaimed Event JobCancelled "
         "JobFailed JobFinished JobHeld JobNoted JobProgressed JobReleased JobRevised JobStarted "
         "JobSubmitted JobSuspended NodeAdded NodeChanged NodeLost NodeRemoved NodeRestored "
         "ReleaseRefused StartRefused WokeUp"
     ),
-    "gpuwise.core.job.table": "JobTable Shape Status",
+    "gpuwise.core.job.life_cycle": "Status",
+    "gpuwise.core.job.needs": "Forecast Role Sharing Source",
+    "gpuwise.core.job.shape": "Shape",
+    "gpuwise.core.job.spec": "JobSpec",
+    "gpuwise.core.job.table": "JobTable",
     "gpuwise.core.cluster.nodes": "Distance NodeTable",
     "gpuwise.core.observations": "AttemptObserved Cause Details Observations Phase RankStatus",
     "gpuwise.core.job.property": "PropertyError",
@@ -119,12 +128,11 @@ _NAMES = {
         "BoundedRates ComposedRates DeclaredRates DeclaredSharing LinearScaling Rates Scaling "
         "SharingPart progresses time_left_s"
     ),
-    "gpuwise.core.spec": "ClusterSpec Forecast JobSpec NodeSpec Role Sharing Source",
     "gpuwise.core.decision.steps": "DraftError",
     "gpuwise.core.decision.view": "ClusterView",
     "gpuwise.devices": "gpu_type gpu_types",
     "gpuwise.engine.drive": "StalledError",
-    "gpuwise.engine.engine": "InvalidDecisionError",
+    "gpuwise.engine.checks": "InvalidDecisionError",
     "gpuwise.predict.conformance": "check_predictor",
     "gpuwise.predict.rates": "InterferenceRates PredictedRates",
     "gpuwise.service.offline.predict": "predict",

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwise.api.access.authentication import COOKIE, Rates
 from gpuwise.api.app import ApiSettings, create_app
-from gpuwise.core.records import Role
+from gpuwise.core.records import UserRole
 from gpuwise.service.live.rate_limits import Rate
 from running import Person, Running, Server
 
@@ -43,7 +43,7 @@ def test_a_secret_is_not_kept(running: Running) -> None:
 
 
 def test_a_token_expires(running: Running) -> None:
-    brief = Person(running.client, running.token("brief", Role.USER, expires_in_s=0.3))
+    brief = Person(running.client, running.token("brief", UserRole.USER, expires_in_s=0.3))
     assert brief.get("/v1/status").status_code == 200
     time.sleep(0.35)
     assert brief.get("/v1/status").status_code == 401

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwise.api.schema import answers
-from gpuwise.core.records import Role
+from gpuwise.core.records import UserRole
 from gpuwise.service.live import feed
 from running import Person, Running, wait_for
 
@@ -140,7 +140,7 @@ def test_a_revoked_token_hears_no_more(running: Running) -> None:
 
 def test_a_silent_stream_shows_that_it_is_alive(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "BEAT_S", 0.05)
-    silent = Person(running.client, running.token("silent", Role.VIEWER))
+    silent = Person(running.client, running.token("silent", UserRole.VIEWER))
     with silent.stream(f"/v1/events?after={last_of(running.ada)}") as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"
@@ -158,7 +158,7 @@ def test_a_wrong_last_event_id_is_refused(running: Running) -> None:
 
 def test_there_are_only_so_many_streams(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.app.state.streams, "_most_of_one", 1)
-    person = Person(running.client, running.token("one", Role.VIEWER))
+    person = Person(running.client, running.token("one", UserRole.VIEWER))
     with person.stream("/v1/events") as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import HALVES, capacity_of, cluster, job, mig, node, on, shapes_of
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError, first, members, node_set
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import first, members, node_set
 from gpuwise.core.commands import Grant, MigSlice, Placement
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Sharing
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import GIB
 
 SHARED, TIME_SLICE = Sharing.SHARED, Sharing.TIME_SLICE

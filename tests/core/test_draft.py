@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from test_capacity import snapshot
 
 from builders import HALVES, cluster, commands_of, draft_with, engine_with, job, mig, node, on
-from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import Migrate, Rearrange, Release, Resize, Resume, Start, Suspend
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.steps import DraftError
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import DevicesClaimed, JobHeld, JobStarted, JobSubmitted, JobSuspended, NodeChanged, WokeUp
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import Sharing
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import snapshot as document
 
@@ -272,7 +273,7 @@ def test_jobs_may_be_named_by_entries_of_an_array():
     engine = running(1, 1)
 
     def script(draft: Draft) -> None:
-        first, second = np.sort(draft.view.holders())
+        first, second = np.sort(draft.view.placed_jobs())
         draft.suspend(first)
         draft.move(second, on((1, 0)))
         draft.start(first, on((1, 1)))

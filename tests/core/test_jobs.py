@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from builders import job
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.life_cycle import ENDED, LIFE_CYCLE, PLACED, WAITING, Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.schema import plain
-from gpuwise.core.job.table import ENDED, LIFE_CYCLE, PLACED, WAITING, JobTable, Status
-from gpuwise.core.spec import JobSpec, Sharing
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 
 times = st.floats(0, 1e6)
 names = st.text("abc é-7", max_size=6)

@@ -9,6 +9,7 @@ import pytest
 from builders import cluster, engine_with, job, mig, node, on
 from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.events import JobProgressed, JobStarted, WokeUp
+from gpuwise.core.job.needs import Forecast, Sharing, Source
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.rates import (
     BoundedRates,
@@ -20,7 +21,6 @@ from gpuwise.core.rates import (
     progresses,
     time_left_s,
 )
-from gpuwise.core.spec import Forecast, Sharing, Source
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.fifo import EasyBackfill
 from gpuwise.policies.registry import make_policy

@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 
 from builders import Scripted, capacity_of, cluster, engine_with, job, node, shapes_of
 from gpuwise.core.assignments import Assignment
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import Distance
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Command, Grant, Placement, Resize, Start, TaskGrant, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.reasons import explain_room
 from gpuwise.core.decision.steps import DraftError
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import JobStarted, JobSubmitted, NodeRemoved
-from gpuwise.core.job.table import Shape
-from gpuwise.core.job.tasks import counts_for, task_counts, with_counts, wrong_tasks
-from gpuwise.core.spec import ClusterSpec, JobSpec, Role
+from gpuwise.core.job.needs import Role
+from gpuwise.core.job.shape import Shape, counts_for, task_counts, with_counts, wrong_tasks
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import placement_of, plain, replay
 from gpuwise.engine.snapshot import restore, snapshot
 from gpuwise.policies.placing.placement import best_fit

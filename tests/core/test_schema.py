@@ -20,9 +20,10 @@ from gpuwise.core.job.needs import Forecast, JobNeeds, Role, Sharing, Source
 from gpuwise.core.job.property import Property, PropertyError
 from gpuwise.core.job.request import MAX_INDEX, JobRequest
 from gpuwise.core.job.schema import Entry, check, entries, plain, revive
-from gpuwise.core.job.table import SHAPE_FIELDS, JobTable
+from gpuwise.core.job.shape import SHAPE_FIELDS
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import JobRecord
-from gpuwise.core.spec import JobSpec
 from gpuwise.engine.journal import job_spec, replay
 from gpuwise.engine.snapshot import restore, snapshot
 from gpuwise.service.offline.simulate import _job_columns

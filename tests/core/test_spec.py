@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import capacity_of, cluster, job, node, shapes_of
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
+from gpuwise.core.job.spec import JobSpec
 
 WRONG_JOBS = {
     "no time": ({"duration_s": 0.0}, "job 'x': duration_s is 0.0; it must be a duration above 0 s"),

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gpuwise.core.commands import Grant, MigSlice, Placement
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.devices.host import Host, this_host
 from gpuwise.devices.machine import MachineError, this_machine

@@ -4,7 +4,7 @@ import pytest
 
 from gpuwise.core.commands import MigSlice
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.spec import slice_name
+from gpuwise.core.job.needs import slice_name
 from gpuwise.core.units import GIB
 from gpuwise.devices import check_cut, gpu_types, has_mig, is_valid, layout_of, mig_profiles, partitions, slices_of
 

@@ -9,8 +9,8 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Claim
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import ENDED, PLACED, WAITING, Status
-from gpuwise.core.spec import Role, Sharing
+from gpuwise.core.job.life_cycle import ENDED, PLACED, WAITING, Status
+from gpuwise.core.job.needs import Role, Sharing
 
 WHOLE = 1000
 
@@ -104,7 +104,7 @@ def _check_buckets(state: ClusterState) -> None:
 def _check_hosts(state: ClusterState) -> None:
     capacity, nodes, count = state.capacity, state.nodes, len(state.nodes)
     cpus, memory = nodes.cpus[:count].copy(), nodes.memory_bytes[:count].copy()
-    assert sorted(state.holders.array().tolist()) == sorted(state.placed), "the array of holders is not who holds"
+    assert sorted(state.placed_jobs.array().tolist()) == sorted(state.placed), "the array of holders is not who holds"
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
         needs_of = {role.name: role for role in shape.roles}
@@ -151,7 +151,7 @@ def check_jobs(state: ClusterState) -> None:
         assert job not in state.backing_off or status in (*WAITING, *PLACED), f"job {job} has ended and backs off"
         assert bool(state.jobs.shape_of(job).avoid) == (job in state.avoiding) or status in ENDED
         assert (job in state.waiting) == (job in set(lined_up)) == lined, f"job {job} is {status.name}, held: {held}"
-        assert held == (job in state.holds) or status in ENDED
+        assert held == (job in state.on_hold) or status in ENDED
         assert (job in state.placed) == (status in PLACED), f"job {job} is {status.name}"
         assert (job in state.leaving) == (status is Status.SUSPENDING), f"job {job} is {status.name}"
         assert np.isfinite(state.jobs.finish_s[job]) == (status in ENDED)

@@ -21,7 +21,8 @@ from gpuwise.core.events import (
     NodeChanged,
     WokeUp,
 )
-from gpuwise.core.spec import JobSpec, Role, Sharing
+from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit

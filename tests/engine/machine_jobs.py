@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwise.core.spec import JobSpec, Role, Sharing
+from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 
 ALL, ALONE = frozenset(Sharing), frozenset((Sharing.EXCLUSIVE,))

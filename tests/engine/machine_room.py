@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from random_policy import Dice
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Placement
 from gpuwise.core.events import (
     DeviceLost,
@@ -21,8 +22,7 @@ from gpuwise.core.events import (
     NodeRemoved,
     NodeRestored,
 )
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.units import GIB
 
 numbers = st.integers(0, 10_000)

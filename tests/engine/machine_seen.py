@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from machine_room import numbers, pauses
 from random_policy import Dice
 
-from gpuwise.core.job.table import PLACED, Status
+from gpuwise.core.job.life_cycle import PLACED, Status
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 
 PHASES = (Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Decision, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.decision.view import ClusterView
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import Event
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import NodeSpec, Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import GIB
 
 T = TypeVar("T")

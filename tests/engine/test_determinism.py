@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import pytest
 
 from builders import cluster, run, started
-from gpuwise.core.spec import ClusterSpec
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.policies.registry import policies
 from gpuwise.sim.traces import philly_like
 from gpuwise.sim.traces.trace import Trace

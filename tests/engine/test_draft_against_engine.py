@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from random_policy import LAYOUTS
 
 from builders import HALVES, cluster, commands_of, engine_with, job, mig, node, on
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import (
     Decision,
     Migrate,
@@ -28,8 +28,9 @@ from gpuwise.core.commands import (
 )
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.steps import DraftError
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import DevicesClaimed, Event, JobStarted, JobSuspended, WokeUp
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
@@ -196,7 +197,7 @@ def test_a_job_cannot_leave_a_gpu_for_a_cut_and_return_in_one_decision() -> None
     draft.suspend(4)
     draft.cut(2, 1, THIRDS)
     before = free(draft.capacity)
-    with pytest.raises(DraftError, match="'j4' would have to leave a GPU so that it can be cut"):
+    with pytest.raises(DraftError, match="'j4' would have to leave a GPU so that it can be repartitioned"):
         draft.start(4, mig(2, 1, 0))
     assert free(draft.capacity) == before
     assert draft.commands == [Suspend(4), Repartition(2, 1, THIRDS)]

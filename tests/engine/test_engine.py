@@ -24,10 +24,11 @@ from gpuwise.core.events import (
     NodeRemoved,
     WokeUp,
 )
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import Sharing
-from gpuwise.engine.engine import Engine, InvalidDecisionError
-from gpuwise.engine.transitions import LifeCycleError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.engine.allocation import LifeCycleError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.policies.registry import make_policy
 

@@ -14,7 +14,7 @@ from builders import HALVES, cluster, engine_with, job, mig, node, on, run
 from gpuwise.core.commands import Grant, MigSlice, Placement, Provision, Release, Repartition, Start
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import DevicesClaimed, JobFailed, JobStarted, NodeAdded, WokeUp
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import JournalError, placement_of, plain, read_journal, replay
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot

@@ -26,10 +26,11 @@ from gpuwise.core.events import (
     NodeLost,
     WokeUp,
 )
-from gpuwise.core.job.table import LIFE_CYCLE, Status
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.core.job.life_cycle import LIFE_CYCLE, Status
+from gpuwise.engine.allocation import LifeCycleError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
-from gpuwise.engine.transitions import LifeCycleError
 
 HERE, THERE, MORE = on((0, 0)), on((1, 0)), on((1, 0), (1, 1))
 

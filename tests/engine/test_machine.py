@@ -20,6 +20,7 @@ from machine_seen import Observations
 from random_policy import REPARTITION, START, Dice, RandomPolicy
 
 from builders import commands_of
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Migrate, Provision, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import (
     Event,
@@ -35,9 +36,8 @@ from gpuwise.core.events import (
     JobSuspended,
     WokeUp,
 )
-from gpuwise.core.job.table import ENDED, PLACED, Status
+from gpuwise.core.job.life_cycle import ENDED, PLACED, Status
 from gpuwise.core.observations import AttemptObserved
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
@@ -141,11 +141,11 @@ class EngineMachine(MachineRoom, Observations):
             self._tell(JobCancelled(self.now_s, job))
             assert self.state.status(job) is Status.CANCELLED
 
-    @precondition(lambda self: len(self.state.holds) < 2)
+    @precondition(lambda self: len(self.state.on_hold) < 2)
     @rule(number=numbers, pause_s=pauses)
     def hold(self, number: int, pause_s: float) -> None:
         """A job that is held leaves its GPUs, or the line."""
-        alive = [job for job in self._in(*set(Status) - ENDED) if job not in self.state.holds]
+        alive = [job for job in self._in(*set(Status) - ENDED) if job not in self.state.on_hold]
         if alive:
             self._pass(pause_s)
             job = Dice([number]).one_of(alive)
@@ -153,11 +153,11 @@ class EngineMachine(MachineRoom, Observations):
             assert job not in self.state.waiting
             assert job not in self.state.placed
 
-    @precondition(lambda self: self.state.holds)
+    @precondition(lambda self: self.state.on_hold)
     @rule(number=numbers, pause_s=pauses)
     def release(self, number: int, pause_s: float) -> None:
         self._pass(pause_s)
-        job = Dice([number]).one_of(sorted(self.state.holds))
+        job = Dice([number]).one_of(sorted(self.state.on_hold))
         self._tell(JobReleased(self.now_s, job))
 
     @rule(number=numbers, pause_s=pauses, factor=st.sampled_from([0.25, 1.0, 3.0]), memory=st.sampled_from([0.0, GIB]))

@@ -27,8 +27,8 @@ from gpuwise.core.events import (
     ReleaseRefused,
     WokeUp,
 )
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay, replay_onto

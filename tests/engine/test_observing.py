@@ -25,10 +25,11 @@ from gpuwise.core.events import (
     StartRefused,
     WokeUp,
 )
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
-from gpuwise.core.spec import JobSpec
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import restore, snapshot
 from gpuwise.policies.placing.placement import first_fit
@@ -153,7 +154,7 @@ def test_a_job_that_is_still_saving_where_a_node_is_lost_is_to_be_gone_there():
 def test_a_job_that_backs_off_cannot_be_started():
     engine = placed()
     refuse(engine, 11.0, 1)
-    with pytest.raises(InvalidDecisionError, match="not in line"):
+    with pytest.raises(InvalidDecisionError, match="not in the queue"):
         engine.order(11.5, (Start(0, on((0, 0))),))
     assert engine.state.status(0) is Status.PENDING
 

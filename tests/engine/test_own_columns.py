@@ -13,7 +13,8 @@ from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Decision
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.events import JobNoted, WokeUp
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import replay
 from gpuwise.engine.snapshot import cluster_of, restore, snapshot
 

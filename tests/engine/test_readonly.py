@@ -15,7 +15,7 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import ReadOnlyError
 from gpuwise.core.events import JobSubmitted, NodeAdded, NodeChanged, WokeUp
-from gpuwise.core.spec import Forecast
+from gpuwise.core.job.needs import Forecast
 from gpuwise.engine.engine import Engine
 
 
@@ -66,7 +66,7 @@ WRITES: dict[str, Callable[[ClusterView, Draft], Any]] = {
     "a job taken out of line": lambda view, _: view.waiting.remove(1),
     "the order": lambda view, _: setattr(view.waiting, "key", None),
     "a lane": lambda view, _: next(iter(view.waiting.lanes.values())).clear(),
-    "those that hold GPUs": lambda view, _: view.holders().__setitem__(0, 1),
+    "those that hold GPUs": lambda view, _: view.placed_jobs().__setitem__(0, 1),
     "the view itself": lambda view, _: setattr(view, "capacity", None),
     "an untouched draft": lambda _, draft: draft.capacity.take(on((0, 1)), draft.view.shape(1)),
     "the free CPUs of a fork": lambda view, _: view.capacity.fork().free_cpus.__setitem__(0, 0.0),

@@ -9,7 +9,7 @@ from gpuwise.core.commands import Decision, MigSlice, Repartition
 from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.events import WokeUp
 from gpuwise.core.units import GIB
-from gpuwise.engine.engine import InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
 from gpuwise.service.offline.simulate import Truth, simulate
 
 

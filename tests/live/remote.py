@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuwise.core.assignments import Assignment, Desired, Intent, Where
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Placement
 from gpuwise.core.events import Event, NodeAdded, NodeLost, NodeRestored
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase, RankStatus
-from gpuwise.core.spec import NodeSpec, Sharing
 
 Device = tuple[str, str]
 

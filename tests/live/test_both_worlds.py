@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 from deployments import until
 
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Command, Placement
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import placement_of
 from gpuwise.service.live.up import LocalDeployment, Settings

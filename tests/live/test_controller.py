@@ -9,10 +9,10 @@ from world import Bench, World, request
 
 from gpuwise.core.assignments import Assignment, Intent
 from gpuwise.core.events import DeviceLost, DeviceRestored
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import Batch, QueueRecord, Store, StoreError
-from gpuwise.core.spec import Sharing
 from gpuwise.live import controller as controller_module
 from gpuwise.live.admission import AdmissionError
 from gpuwise.live.intake import LimitError, Limits, NotPossibleError

@@ -7,10 +7,10 @@ from time import process_time
 import pytest
 from world import Bench, World, request
 
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import QueueRecord, Store
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.live.admission import AdmissionError
 from gpuwise.live.intake import JobIntake, LimitError, Limits, NotPossibleError
 

@@ -15,11 +15,11 @@ from world import request as asked
 
 from builders import node
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.events import NodeAdded, NodeChanged, NodeLost, NodeRemoved
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Details, Phase
 from gpuwise.core.records import Store
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.live import controller as controller_module

@@ -9,9 +9,9 @@ import pytest
 from world import World
 
 from builders import node
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Store
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller

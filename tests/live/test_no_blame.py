@@ -11,11 +11,11 @@ import pytest
 from world import Bench, World, request
 
 from gpuwise.core.assignments import Desired
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.events import DevicesClaimed, Event, JobFinished, JobStarted, NodeAdded
 from gpuwise.core.records import Batch, Store
-from gpuwise.core.spec import NodeSpec
 from gpuwise.engine.engine import COMMON
-from gpuwise.engine.handlers import HANDLERS
+from gpuwise.engine.journal import HANDLERS
 from gpuwise.live import controller as controller_module
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from builders import HALVES
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.records import Store
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.recovery import recover

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from remote import RemoteCluster, Trouble
 
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller

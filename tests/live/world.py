@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuwise.core.assignments import Desired
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.events import Event
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.records import Store
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller

@@ -10,8 +10,8 @@ from builders import cluster, commands_of, job, node
 from gpuwise.core.commands import Migrate, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobFailed, JobRevised, JobSubmitted
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import BoundedRates, DeclaredRates
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from builders import mig
-from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import NOTHING, Decision
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.devices import layout_of, slices_of
 from gpuwise.policies.registry import policies
@@ -107,7 +107,7 @@ class UsesSlicesThatAreTooSlow(Base):
 
     SMALLEST = slices_of("A100", layout_of("A100", ["1g.5gb"] * 7))
 
-    def holds(self, capacity, shape, placer):
+    def feasible(self, capacity, shape, placer):
         return shape.gpus < 2 and placer(capacity, shape, shape.gpus) is not None
 
     def decide(self, view, rng):

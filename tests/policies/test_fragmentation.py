@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import JobTable, Shape
-from gpuwise.core.spec import JobSpec, NodeSpec, Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 from gpuwise.policies.placing.fragmentation import (
     BLOCK,
     FragmentationDescent,

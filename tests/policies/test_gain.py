@@ -13,8 +13,8 @@ from builders import cluster, engine_with, finished, job, node, run, started, st
 from gpuwise.core.commands import Start, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobFinished, JobSubmitted
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import DeclaredRates, alone_rates
-from gpuwise.core.spec import Sharing
 from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth

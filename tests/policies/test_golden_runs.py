@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import cluster, finished, job, node, run, started, stays
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import GIB
 
 # -- fifo --------------------------------------------------------------------------------------------------------------

@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 
 from builders import capacity_of, cluster, engine_with, job, node, on, shapes_of
-from gpuwise.core.cluster.capacity import Capacity, Claim, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity, Claim
 from gpuwise.core.cluster.nodes import Distance, node_table
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Placement, Start, Why
 from gpuwise.core.decision.reasons import explain_room
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import NodeRemoved
-from gpuwise.core.job.table import JobTable, Shape
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.units import GIB
-from gpuwise.engine.engine import InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
 from gpuwise.policies.placing.placers import PLACERS, make_placer
 from gpuwise.policies.registry import OWN, make_policy
 from gpuwise.service.offline.simulate import simulate

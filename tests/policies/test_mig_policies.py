@@ -9,8 +9,8 @@ from builders import cluster, engine_with, finished, job, node, on, run, started
 from gpuwise.core.commands import Migrate, MigSlice, Repartition, Resume, Start, Suspend, Why
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, NodeLost, WokeUp
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.devices import check_cut
 from gpuwise.engine.drive import StalledError

@@ -10,9 +10,11 @@ from builders import HALVES, capacity_of, cluster, job, mig, node, on, run, shap
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.job.table import JobTable, Shape
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import JobSpec, Sharing
 from gpuwise.core.units import GIB
 from gpuwise.policies.placing.placement import best_fit, consolidated, first_fit, spread, worst_fit
 from gpuwise.policies.placing.placers import PLACERS, make_placer

@@ -9,8 +9,8 @@ import pytest
 
 from builders import capacity_of, cluster, job, node
 from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.job.needs import Role
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.spec import Role
 from gpuwise.policies.placing.placers import PLACERS, make_placer
 
 WORKER, SERVER = Role("worker", 2, gpus=1, cpus=2.0), Role("ps", 2, cpus=4.0)

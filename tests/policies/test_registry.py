@@ -9,12 +9,13 @@ import pytest
 from test_golden_runs import SCATTERED
 
 from builders import capacity_of, cluster, engine_with, job, node, shapes_of
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Why
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.events import JobFinished
-from gpuwise.core.job.table import Status
-from gpuwise.core.protocols import holds
-from gpuwise.core.spec import ClusterSpec, JobSpec
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.protocols import feasible
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.las import LeastAttainedService
 from gpuwise.policies.placing.placement import best_fit
@@ -99,7 +100,7 @@ def test_every_waiting_job_has_a_reason_with_numbers_in_it(policy: str):
     codes = set()
     empty, made = capacity_of(MIXED_CLUSTER), make_policy(policy)
     each = zip(MIXED_JOBS, shapes_of(*MIXED_JOBS), strict=True)
-    jobs = [job for job, shape in each if holds(made, empty, shape, best_fit)]  # one policy cuts every GPU
+    jobs = [job for job, shape in each if feasible(made, empty, shape, best_fit)]  # one policy cuts every GPU
     for engine in play(policy, jobs, MIXED_CLUSTER):
         for row in range(len(jobs)):
             reason, status = engine.reason(row), engine.state.status(row)

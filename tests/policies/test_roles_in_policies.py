@@ -10,8 +10,10 @@ import pytest
 
 from builders import cluster, job, node, started
 from gpuwise.core.commands import Command, Migrate, Placement, Rearrange, Resize, Resume, Start
-from gpuwise.core.job.table import Shape, Status
-from gpuwise.core.spec import JobSpec, Role, Sharing
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import replay
 from gpuwise.policies.placing.placers import PLACERS

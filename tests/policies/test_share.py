@@ -7,8 +7,8 @@ import pytest
 from builders import cluster, engine_with, finished, job, node, run, started
 from gpuwise.core.commands import Repartition, Start, Why
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import BoundedRates, DeclaredRates
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth, simulate

@@ -9,8 +9,8 @@ import pytest
 
 from builders import cluster, finished, job, node, on
 from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.spec import Sharing
 from gpuwise.predict.base import Estimates, Predictor
 from gpuwise.predict.rates import InterferenceRates, PredictedRates
 from gpuwise.predict.registry import load

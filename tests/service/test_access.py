@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import JobRecord, Role
+from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.access import SESSION_S, Access, Principal
 from gpuwise.service.live.rate_limits import MOST_KEYS, Rate, RateLimit
@@ -45,12 +45,12 @@ def access(store: SqlStore, time: Time) -> Access:
 
 
 def test_a_token_says_who_its_holder_is(access: Access) -> None:
-    token, secret = access.add("bob", Role.USER)
-    assert access.by_secret(secret) == Principal("bob", Role.USER, token.id)
+    token, secret = access.add("bob", UserRole.USER)
+    assert access.by_secret(secret) == Principal("bob", UserRole.USER, token.id)
 
 
 def test_secrets_are_long_random_and_kept_as_a_hash(access: Access, store: SqlStore) -> None:
-    made = [access.add("bob", Role.USER) for _ in range(20)]
+    made = [access.add("bob", UserRole.USER) for _ in range(20)]
     assert len({secret for _, secret in made}) == len({token.id for token, _ in made}) == 20
     assert all(len(secret) >= 43 for _, secret in made)  # 32 bytes, 6 bits a character
     kept = {token.id: token.digest for token in store.tokens()}
@@ -59,19 +59,19 @@ def test_secrets_are_long_random_and_kept_as_a_hash(access: Access, store: SqlSt
 
 @pytest.mark.parametrize("wrong", ["", "x", "{}x", " {}", "{}\0", "\ud800"])
 def test_what_is_nobodys_token_is_refused(access: Access, wrong: str) -> None:
-    _, secret = access.add("bob", Role.USER)
+    _, secret = access.add("bob", UserRole.USER)
     with pytest.raises(WrongTokenError):
         access.by_secret(wrong.format(secret))
 
 
 def test_the_hash_of_a_secret_does_not_open(access: Access) -> None:
-    token, _ = access.add("bob", Role.USER)
+    token, _ = access.add("bob", UserRole.USER)
     with pytest.raises(WrongTokenError):
         access.by_secret(token.digest)
 
 
 def test_a_token_is_good_until_it_expires(access: Access, time: Time) -> None:
-    _, secret = access.add("bob", Role.USER, expires_in_s=10)
+    _, secret = access.add("bob", UserRole.USER, expires_in_s=10)
     time.now += 9.9
     principal = access.by_secret(secret)
     assert access.is_valid(principal)
@@ -82,8 +82,8 @@ def test_a_token_is_good_until_it_expires(access: Access, time: Time) -> None:
 
 
 def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: SqlStore, time: Time) -> None:
-    access.add("ada", Role.ADMIN)
-    token, secret = access.add("bob", Role.USER)
+    access.add("ada", UserRole.ADMIN)
+    token, secret = access.add("bob", UserRole.USER)
     principal, session = access.by_secret(secret), access.session(access.by_secret(secret))
     told: list[str] = []
     access.on_change = lambda: told.append("changed")
@@ -100,7 +100,7 @@ def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: 
 
 
 def test_tokens_that_others_wrote_are_seen_after_a_refresh(access: Access, store: SqlStore, time: Time) -> None:
-    _, secret = Access(store, time).add("bob", Role.USER)
+    _, secret = Access(store, time).add("bob", UserRole.USER)
     with pytest.raises(WrongTokenError):
         access.by_secret(secret)
     access.refresh()
@@ -108,13 +108,13 @@ def test_tokens_that_others_wrote_are_seen_after_a_refresh(access: Access, store
 
 
 def test_one_administrator_stays(access: Access, time: Time) -> None:
-    first, _ = access.add("ada", Role.ADMIN)
-    brief, _ = access.add("ava", Role.ADMIN, expires_in_s=10)
-    access.add("bob", Role.USER)
+    first, _ = access.add("ada", UserRole.ADMIN)
+    brief, _ = access.add("ava", UserRole.ADMIN, expires_in_s=10)
+    access.add("bob", UserRole.USER)
     time.now += 10  # the second one is no administrator any more
     with pytest.raises(NotPossibleError, match="last token of an administrator"):
         access.revoke(first.id)
-    second, _ = access.add("amy", Role.ADMIN)
+    second, _ = access.add("amy", UserRole.ADMIN)
     access.revoke(first.id)
     access.revoke(brief.id)
     with pytest.raises(NotPossibleError):
@@ -129,22 +129,22 @@ def test_an_unknown_token_cannot_be_revoked(access: Access) -> None:
 @pytest.mark.parametrize("user", ["", "a b", "../x", "a\n", "é", "x" * 65, "-x"])
 def test_names_are_words(access: Access, user: str) -> None:
     with pytest.raises(InvalidError, match="user is"):
-        access.add(user, Role.USER)
+        access.add(user, UserRole.USER)
     assert access.tokens() == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e11])
 def test_a_token_lasts_a_time_that_can_be(access: Access, seconds: float) -> None:
     with pytest.raises(InvalidError, match="expires_in_s"):
-        access.add("bob", Role.USER, seconds)
+        access.add("bob", UserRole.USER, seconds)
 
 
 def test_a_session_lasts_a_day_and_over_restarts(access: Access, store: SqlStore, time: Time) -> None:
-    token, secret = access.add("bob", Role.USER)
+    token, secret = access.add("bob", UserRole.USER)
     session = access.session(access.by_secret(secret))
     assert secret not in session
     restarted = Access(store, time)
-    assert restarted.by_session(session) == Principal("bob", Role.USER, token.id)
+    assert restarted.by_session(session) == Principal("bob", UserRole.USER, token.id)
     time.now += SESSION_S - 1
     assert restarted.by_session(session).user == "bob"
     time.now += 1
@@ -153,7 +153,7 @@ def test_a_session_lasts_a_day_and_over_restarts(access: Access, store: SqlStore
 
 
 def test_a_session_of_another_service_is_refused(access: Access, time: Time, tmp_path: Path) -> None:
-    token, secret = access.add("bob", Role.USER)
+    token, secret = access.add("bob", UserRole.USER)
     other_store = open_store(tmp_path / "other.db")
     other_store.put_token(token)
     session = Access(other_store, time).session(access.by_secret(secret))
@@ -165,16 +165,16 @@ def test_a_session_of_another_service_is_refused(access: Access, time: Time, tmp
 def test_who_may_see_a_job() -> None:
     job = JobRecord(uid="1", user="bob", request=JobRequest(command=("x",)))
     sees = {
-        (user, role): Principal(user, role, "t").may_see(job) for user in ("ada", "bob") for role in Role
+        (user, role): Principal(user, role, "t").may_see(job) for user in ("ada", "bob") for role in UserRole
     }  # fmt: skip
-    assert {who for who, may in sees.items() if may} == {("ada", Role.ADMIN), *(("bob", role) for role in Role)}
+    assert {who for who, may in sees.items() if may} == {("ada", UserRole.ADMIN), *(("bob", role) for role in UserRole)}
 
 
 def test_roles_have_an_order() -> None:
-    may = {role: [other for other in Role if Principal("x", role, "t").at_least(other)] for role in Role}
-    assert may[Role.ADMIN] == [Role.ADMIN, Role.USER, Role.VIEWER]
-    assert may[Role.USER] == [Role.USER, Role.VIEWER]
-    assert may[Role.VIEWER] == [Role.VIEWER]
+    may = {role: [other for other in UserRole if Principal("x", role, "t").at_least(other)] for role in UserRole}
+    assert may[UserRole.ADMIN] == [UserRole.ADMIN, UserRole.USER, UserRole.VIEWER]
+    assert may[UserRole.USER] == [UserRole.USER, UserRole.VIEWER]
+    assert may[UserRole.VIEWER] == [UserRole.VIEWER]
 
 
 # -- how often ----------------------------------------------------------------------------------------------------

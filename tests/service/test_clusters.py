@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from builders import cluster, node
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.core.units import GIB
 from gpuwise.devices import gpu_type
 from gpuwise.service.offline.clusters import load_cluster

@@ -7,8 +7,8 @@ import pytest
 
 from builders import on
 from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.spec import Sharing
 from gpuwise.experiments import colocation
 from gpuwise.experiments.colocation import PACK, PROACTIVE, REACTIVE, SLOT, Figures, figures
 from gpuwise.experiments.colocation_world import (

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from builders import on
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import COMMAND_TYPES, MigSlice, Rearrange, TaskGrant
 from gpuwise.core.events import EVENT_TYPES, JobFailed, JobRevised
 from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.records import Role
-from gpuwise.core.spec import JobSpec, NodeSpec
+from gpuwise.core.records import UserRole
 from gpuwise.engine.journal import encode
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.access import Caller, Principal
@@ -29,7 +30,7 @@ from gpuwise.service.live.up import LocalDeployment, Settings
 
 ADA, BOB, CY = (
     Caller(Principal(user, role, user), "127.0.0.1")
-    for user, role in (("ada", Role.ADMIN), ("bob", Role.USER), ("cy", Role.USER))
+    for user, role in (("ada", UserRole.ADMIN), ("bob", UserRole.USER), ("cy", UserRole.USER))
 )
 SLEEP = JobRequest(command=("sleep", "60"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.experiments import sharing
 from gpuwise.experiments.itu_jobs import LARGE, MEDIUM, SMALL
 from gpuwise.experiments.miso_jobs import MisoJobs

@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 from builders import cluster, finished, job, node, run, started
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.traces import read_trace, write_trace
 

@@ -10,7 +10,7 @@ from builders import Timetable, cluster, engine_with, job, on
 from gpuwise.core.commands import Start
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import JobRevised, JobStarted
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.engine.journal import replay
 from gpuwise.service.offline.simulate import Truth, simulate
 

@@ -10,8 +10,9 @@ import pytest
 
 from builders import HALVES, Timetable, cluster, finished, job, mig, node, on, run, stays
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import JobSpec, Sharing, slice_name
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing, slice_name
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import job_spec, plain
 from gpuwise.service.offline.simulate import Truth, simulate

@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 
 from builders import Timetable, cluster, finished, job, node, on, run, started, stays
 from gpuwise.core.assignments import Assignment, Intent, NodeRequest
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES, DeviceLost, JobSubmitted, NodeAdded, NodeLost, NodeRemoved, WokeUp
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, Sharing
 from gpuwise.engine.drive import StalledError, drive
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import Journal

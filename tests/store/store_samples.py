@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+from gpuwise.core.job.needs import Sharing, Source
 from gpuwise.core.job.request import JobRequest, Processes
-from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, JournalLine, QueueRecord, Role, TokenRecord
-from gpuwise.core.spec import Sharing, Source
+from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, JournalLine, QueueRecord, TokenRecord, UserRole
 
 ODD = "ünï 'quoted' \"text\" %s :name ? \\ \n é🙂"
 """What SQL, drivers and encodings trip over."""
@@ -93,7 +93,7 @@ def full_audit(**more: Any) -> AuditEntry:
 def full_token(**more: Any) -> TokenRecord:
     """A token in which every field is set."""
     values: dict[str, Any] = {
-        "id": "t1", "digest": "ab" * 32, "user": "jürgen", "role": Role.VIEWER,
+        "id": "t1", "digest": "ab" * 32, "user": "jürgen", "role": UserRole.VIEWER,
         "created_at": 1 / 3, "expires_at": 2 / 3, "revoked_at": 5.0,
     }  # fmt: skip
     return TokenRecord(**values | more)

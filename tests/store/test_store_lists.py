@@ -11,7 +11,7 @@ from sqlalchemy import event
 from store_samples import ended, job, line, request
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import ENDED, Status
+from gpuwise.core.job.life_cycle import ENDED, Status
 from gpuwise.core.records import Batch, JobRecord, StoreError
 from gpuwise.store.sql import MAX_UIDS, SqlStore
 

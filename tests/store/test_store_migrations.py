@@ -18,9 +18,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from store_samples import job
 
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest, Processes
 from gpuwise.core.records import Batch, StoreError
-from gpuwise.core.spec import Sharing
 from gpuwise.store import schema
 from gpuwise.store.database import Database
 from gpuwise.store.place import locate

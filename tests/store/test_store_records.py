@@ -21,8 +21,8 @@ from store_samples import (
     request,
 )
 
+from gpuwise.core.job.life_cycle import ENDED, Status
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.job.table import ENDED, Status
 from gpuwise.core.records import (
     AttemptRecord,
     AuditEntry,
@@ -30,10 +30,10 @@ from gpuwise.core.records import (
     JobRecord,
     JournalLine,
     QueueRecord,
-    Role,
     Snapshot,
     StoreError,
     TokenRecord,
+    UserRole,
 )
 from gpuwise.store import schema
 from gpuwise.store.sql import SqlStore, open_store
@@ -79,7 +79,7 @@ def test_all_fields_are_kept_and_are_there_after_a_restart(place: str) -> None:
 
 
 def test_defaults_are_kept(store: SqlStore) -> None:
-    token = TokenRecord(id="t", digest="d", user="ann", role=Role.ADMIN, created_at=1.0)
+    token = TokenRecord(id="t", digest="d", user="ann", role=UserRole.ADMIN, created_at=1.0)
     attempt = AttemptRecord(uid="1", number=1, placement="", started_at=1.0)
     part = job("2", asked={"gpu_frac": 0.25})
     store.commit(Batch(jobs=[job("1"), part], attempts=[attempt]))
@@ -99,7 +99,7 @@ def test_all_values_of_an_old_record_are_replaced(store: SqlStore) -> None:
     store.commit(Batch(attempts=[full_attempt()]))
     assert store.job("17-3") == full_job()
     assert store.attempts("17-3") == [full_attempt()]
-    store.put_token(full_token(user="other", role=Role.USER, revoked_at=None))
+    store.put_token(full_token(user="other", role=UserRole.USER, revoked_at=None))
     store.put_token(full_token())
     assert store.tokens() == [full_token()]
     store.put_queue(QueueRecord(name="team-a"))

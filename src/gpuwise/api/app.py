@@ -19,8 +19,8 @@ from gpuwise.api.routes import jobs as routes_jobs
 from gpuwise.api.routes import logs as routes_logs
 from gpuwise.api.routes import public as routes_open
 from gpuwise.api.schema.documented import ANYWHERE, problems
+from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.version import __version__
 from gpuwise.service.live.service import Service
 from gpuwise.web.page import mount
 

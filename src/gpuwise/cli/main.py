@@ -21,7 +21,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from gpuwise.core.version import __version__
+        from gpuwise.core import __version__
 
         print(f"gpuwise {__version__}")
         raise typer.Exit

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.spec import NodeSpec
 
 
 class Intent(enum.IntEnum):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gpuwise.core.cluster.spec import NodeSpec
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.quick import quick
-from gpuwise.core.spec import NodeSpec, Sharing
 from gpuwise.core.units import MINUTE_S, WHOLE_GPU_MILLI, format_duration
 
 

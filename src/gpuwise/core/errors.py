@@ -10,6 +10,10 @@ class GpuwiseError(Exception):
     """Something the user can mend; its text is shown as it is, without a traceback."""
 
 
+class OverAllocationError(GpuwiseError):
+    """A placement that takes what is not free."""
+
+
 class ReadOnlyError(GpuwiseError):
     """A policy that writes to the view it was shown."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuwise.core.cluster.spec import NodeSpec
+from gpuwise.core.job.needs import Source
 from gpuwise.core.quick import quick
-from gpuwise.core.spec import NodeSpec, Source
 
 
 @dataclass(frozen=True, slots=True)

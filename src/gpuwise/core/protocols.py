@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gpuwise.core.cluster.capacity import Capacity
     from gpuwise.core.cluster.nodes import NodeTable
     from gpuwise.core.decision.view import ClusterView
-    from gpuwise.core.job.table import JobTable, Shape
+    from gpuwise.core.job.shape import Shape
+    from gpuwise.core.job.table import JobTable
 
 
 class Policy(Protocol):
@@ -25,9 +26,9 @@ class Policy(Protocol):
     A policy may also have ``rank(view, job) -> float``, by which the waiting jobs are kept in line (by submission
     where it has none): a number that does not change while the job waits. It may have ``placer``, its placement where
     the user asks for no other. Its ``columns``, a mapping of names to defaults, are numbers of its own per job: read
-    as ``view.own(name)``, written by ``draft.note(name, job, value)``, and kept over restarts. And one that cuts GPUs
-    has ``holds(capacity, shape, placer) -> bool``: whether an empty cluster, of which no GPU is cut, could ever run a
-    job.
+    as ``view.own(name)``, written by ``draft.note(name, job, value)``, and kept over restarts. And one that partitions
+    GPUs has ``feasible(capacity, shape, placer) -> bool``: whether an empty cluster, of which no GPU is partitioned,
+    could ever run a job.
     """
 
     name: str
@@ -43,9 +44,9 @@ Placer = Callable[["Capacity", "Shape", int], Placement | None]
 cannot be changed, unless it says ``only_reads`` of itself, as the built-in ones do for speed."""
 
 
-def holds(policy: Policy, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+def feasible(policy: Policy, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
     """Whether an empty cluster could ever run a job: as the policy says, else by whether its placer finds room."""
-    own: Callable[[Capacity, Shape, Placer], bool] | None = getattr(policy, "holds", None)
+    own: Callable[[Capacity, Shape, Placer], bool] | None = getattr(policy, "feasible", None)
     return placer(capacity, shape, shape.gpus) is not None if own is None else own(capacity, shape, placer)
 
 

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.needs import EXCLUSIVE
-from gpuwise.core.job.table import JobTable, Status
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import EXCLUSIVE, Sharing, slice_name
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import RateModel
-from gpuwise.core.spec import Sharing, slice_name
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 

@@ -110,8 +110,8 @@ class Snapshot:
     body: str
 
 
-class Role(enum.StrEnum):
-    """What a token's holder may do."""
+class UserRole(enum.StrEnum):
+    """What the user of a token may do."""
 
     ADMIN = "admin"
     """Everything."""
@@ -129,7 +129,7 @@ class TokenRecord:
     digest: str
     """SHA-256 of the secret, in hex."""
     user: str
-    role: Role
+    role: UserRole
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None

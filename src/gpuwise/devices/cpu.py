@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import psutil
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.spec import NodeSpec
 from gpuwise.devices.host import Host, this_host
 from gpuwise.devices.machine import STAND_IN_TYPE, Device, MachineError, Reading, Where
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.spec import NodeSpec
 
 Where: TypeAlias = tuple[int, int]
 """A device: the number of its node, and its number on the node."""

@@ -12,17 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import COMMAND_TYPES, Command, Grant, MigSlice, Placement, TaskGrant
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import EVENT_TYPES, Event, JobSubmitted
 from gpuwise.core.job import schema
+from gpuwise.core.job.needs import Sharing, Source
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing, Source
-from gpuwise.engine.handlers import HANDLERS
+from gpuwise.engine.allocation import COMMAND_HANDLERS, Handler
+from gpuwise.engine.job_transitions import JOB_HANDLERS
+from gpuwise.engine.node_transitions import NODE_HANDLERS
 
 VERSION = 1
 Record = Event | Command
+HANDLERS: dict[type[Event] | type[Command], Handler] = {**COMMAND_HANDLERS, **JOB_HANDLERS, **NODE_HANDLERS}
+"""How every record changes the state, by type; a replay is nothing else."""
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in (*EVENT_TYPES, *COMMAND_TYPES)}
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES.values()}
 

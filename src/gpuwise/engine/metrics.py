@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from gpuwise.core.cluster.state import ClusterState
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.tables import Array
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpuwise.core.cluster.capacity import Claim, OverAllocationError
+from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Command, Grant, Placement
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import (
     DeviceLost,
     DeviceRestored,
@@ -25,9 +27,9 @@ from gpuwise.core.events import (
     NodeRestored,
     ReleaseRefused,
 )
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import NodeSpec, Sharing
-from gpuwise.engine.transitions import PENDING, Handler, queue_again, refresh_rates, reshape
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.engine.allocation import PENDING, Handler, refresh_rates, requeue, reshape
 
 NOWHERE = Placement(())
 
@@ -103,7 +105,7 @@ def _removed(state: ClusterState, event: NodeRemoved) -> None:
 def _lost(state: ClusterState, event: NodeLost) -> None:
     row = state.nodes.row(event.node)
     if row is not None:
-        _requeue(state, lambda placement: row in placement.nodes, event.interrupted)
+        _requeue_from(state, lambda placement: row in placement.nodes, event.interrupted)
         state.capacity.set_up(row, False)
 
 
@@ -129,7 +131,7 @@ def _back_in_service(state: ClusterState, row: int) -> None:
 def _device_lost(state: ClusterState, event: DeviceLost) -> None:
     where = _device(state, event)
     if where is not None:
-        _requeue(state, lambda placement: where in placement.devices(), event.interrupted)
+        _requeue_from(state, lambda placement: where in placement.devices(), event.interrupted)
         state.capacity.set_device_up(*where, False)
 
 
@@ -170,7 +172,7 @@ def _device(state: ClusterState, event: DeviceLost | DeviceRestored) -> tuple[in
 
 def _remove(state: ClusterState, row: int) -> None:
     _keep_parked(state, DevicesClaimed(state.now_s, state.nodes.names[row]))
-    _requeue(state, lambda placement: row in placement.nodes)
+    _requeue_from(state, lambda placement: row in placement.nodes)
     state.capacity.remove_node(row)
     state.released.discard(state.nodes.names[row])
 
@@ -181,7 +183,7 @@ def _change(state: ClusterState, row: int, spec: NodeSpec) -> None:
     if before == spec:
         return
     kept = before.kept_devices(spec)
-    _requeue(state, lambda placement: any(node == row and at not in kept for node, at in placement.devices()))
+    _requeue_from(state, lambda placement: any(node == row and at not in kept for node, at in placement.devices()))
     staying = [job for job, placement in state.placed.items() if row in placement.nodes]
     for job in staying:
         _lift(state, job)
@@ -206,7 +208,7 @@ def _put_back(state: ClusterState, job: int, placement: Placement) -> None:
         state.capacity.retake(placement, state.jobs.shape_by_row[job])
     except OverAllocationError:
         state.placed[job] = NOWHERE
-        queue_again(state, job, PENDING, state.jobs.saved_steps.item(job), state.now_s)
+        requeue(state, job, PENDING, state.jobs.saved_steps.item(job), state.now_s)
         return
     state.placed[job] = placement
     if placement.sharing is not Sharing.EXCLUSIVE:
@@ -229,7 +231,7 @@ def _moved_mask(grant: Grant, kept: dict[int, int]) -> int:
     return sum(1 << moved for device, moved in kept.items() if grant.devices >> device & 1)
 
 
-def _requeue(
+def _requeue_from(
     state: ClusterState,
     hit: Callable[[Placement], bool],
     interrupted: Iterable[tuple[int, float]] = (),
@@ -240,7 +242,7 @@ def _requeue(
     saving = [job for job in told if state.status(job) is Status.SUSPENDING]
     saving += [job for job, placement in state.leaving.items() if job not in told and hit(placement)]
     for job in (*placed, *saving):
-        queue_again(state, job, PENDING, told.get(job, state.jobs.saved_steps.item(job)), state.now_s)
+        requeue(state, job, PENDING, told.get(job, state.jobs.saved_steps.item(job)), state.now_s)
 
 
 NODE_HANDLERS: dict[type[Event] | type[Command], Handler] = {

@@ -21,11 +21,10 @@ from gpuwise.core.events import (
     JobSuspended,
     StartRefused,
 )
-from gpuwise.core.job.retries import History, Memory, back_off_s, judge
-from gpuwise.core.job.table import ENDED, Status
-from gpuwise.core.observations import OVER, AttemptObserved, Cause, Details, Phase
+from gpuwise.core.job.life_cycle import ENDED, Status
+from gpuwise.core.observations import OVER, UNCOUNTED, AttemptObserved, Cause, Details, Phase
 from gpuwise.core.rates import steps_made
-from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
 
 STARTING, RUNNING, SUSPENDING = int(Status.STARTING), int(Status.RUNNING), int(Status.SUSPENDING)
 SEEN_RUNNING, SEEN_SUCCEEDED = Phase.RUNNING, Phase.SUCCEEDED
@@ -33,6 +32,14 @@ ON_DEVICES = frozenset((STARTING, RUNNING, SUSPENDING))
 """In these, an attempt may be seen to do something."""
 PROGRESS_NEWS_FRAC = 0.02
 """The part of all steps by which a report must differ from the estimate to be news."""
+OUT_OF_MEMORY_RETRIES = 3
+LOST_RETRIES = 3
+"""A job that was lost is tried again this often even if its user asked for no retries."""
+GROWTH = 1.5
+"""An estimate of memory that was too low grows by this at least; three times is 3.4 times the first."""
+HEADROOM = 1.1
+"""What was measured, and a little more."""
+FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S = 1.0, 300.0
 _NOTHING: tuple[Event, ...] = ()
 
 
@@ -145,7 +152,7 @@ def _failed(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Ev
     return failed, JobRevised(state.now_s, job, gpu_memory_bytes=verdict.gpu_memory_bytes)
 
 
-def _memory(state: ClusterState, job: int, details: Details) -> Memory:
+def _memory(state: ClusterState, job: int, details: Details) -> AttemptMemory:
     shape, placement = state.jobs.shape_by_row[job], state.placed.get(job)
     most = state.nodes.largest_memory_bytes(shape)
     had, gpus = shape.gpu_memory_bytes, shape.gpus
@@ -153,10 +160,81 @@ def _memory(state: ClusterState, job: int, details: Details) -> Memory:
         gpus = placement.gpus
         device_bytes = min((state.nodes.memory_of(grant.node) for grant in placement.grants), default=most)
         had = had or device_bytes * placement.milli / WHOLE_GPU_MILLI
-    return Memory(had or most, (details.peak_memory_bytes or 0.0) / max(gpus, 1), most)
+    return AttemptMemory(had or most, (details.peak_memory_bytes or 0.0) / max(gpus, 1), most)
 
 
 def _refused(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
     until_s = state.now_s + back_off_s(state.jobs.refusals.item(job) + 1)
     why = seen.details.text or str(seen.details.cause)
     return (StartRefused(_moment(state, job, seen.at_s), job, why, until_s, seen.details.avoid),)
+
+
+# -- whether a job is tried again: one rule, simulated and live --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has happened to a job before."""
+
+    retries: int
+    """Retries its user allows."""
+    failures: int
+    """Failures that counted."""
+    out_of_memory: int
+    """Attempts that ran out of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMemory:
+    """Memory per GPU of an attempt that ran out of it."""
+
+    had_bytes: float
+    """What it was thought to need, or its share of the device."""
+    peak_bytes: float
+    """The most it was seen to use; 0 is unknown."""
+    most_bytes: float
+    """What the largest device that it may have has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a job is tried again, and how much memory it is thought to need from now on."""
+
+    retry: bool
+    cause: str
+    gpu_memory_bytes: float | None = None
+
+
+def judge(cause: Cause, detail: str, history: History, memory: AttemptMemory) -> Verdict:
+    """What becomes of a job after a failure."""
+    if cause in UNCOUNTED:
+        return Verdict(True, detail)
+    if cause is Cause.LIMIT:
+        return Verdict(False, detail)
+    if cause is Cause.OUT_OF_MEMORY:
+        return _after_out_of_memory(history, memory)
+    allowed = max(history.retries, LOST_RETRIES) if cause is Cause.LOST else history.retries
+    return Verdict(history.failures < allowed, detail)
+
+
+def back_off_s(refusals: int) -> float:
+    """How long a job waits after its start was refused so many times in a row."""
+    return min(FIRST_BACK_OFF_S * 2.0 ** min(refusals - 1, 60), LONGEST_BACK_OFF_S)
+
+
+def _after_out_of_memory(history: History, memory: AttemptMemory) -> Verdict:
+    had, most = format_bytes(memory.had_bytes), format_bytes(memory.most_bytes)
+    if memory.had_bytes >= memory.most_bytes:
+        return Verdict(False, f"out of memory: it had all {most} of a device")
+    if memory.peak_bytes > memory.most_bytes:
+        needed = format_bytes(memory.peak_bytes)
+        return Verdict(False, f"out of memory: it needs {needed} on a device, and the largest has {most}")
+    if history.out_of_memory >= OUT_OF_MEMORY_RETRIES:
+        return Verdict(False, f"out of memory {history.out_of_memory + 1} times, the last time with {had} per device")
+    wanted = corrected_bytes(memory.had_bytes, memory.peak_bytes, memory.most_bytes)
+    return Verdict(True, f"out of memory with {had} per device; tried again with {format_bytes(wanted)}", wanted)
+
+
+def corrected_bytes(had: float, peak: float, most: float) -> float:
+    """The next estimate for a job that ran out with ``had`` per GPU, in whole bytes, at most what a GPU has."""
+    return min(float(math.ceil(max(had * GROWTH, peak * HEADROOM))), most)

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.cluster.state import ClusterState
-from gpuwise.core.job.table import ENDED, JobTable, Status
-from gpuwise.core.spec import ClusterSpec, Sharing
+from gpuwise.core.job.life_cycle import ENDED, Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.table import JobTable
 from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_of, plain, slices_of
 
 VERSION = 1
@@ -69,7 +71,7 @@ def _job(state: ClusterState, job: int) -> dict[str, Any]:
         **({"avoid": avoid} if (avoid := jobs.shape_by_row[job].avoid) else {}),
         "spec": plain(jobs.spec(job)),
         "course": {name: plain(getattr(jobs, name).item(job)) for name in _COURSE},
-        "hold": state.holds.get(job),
+        "hold": state.on_hold.get(job),
         "key": plain(state.waiting.key_of(job)) if job in state.waiting else None,
     }
 
@@ -95,7 +97,7 @@ def restore(state: ClusterState, document: dict[str, Any], *, keep_order: bool =
         for column, value in entry.get("notes", {}).items():
             state.notes.setdefault(column, {})[row] = float(value)
         if entry["hold"] is not None:
-            state.holds[row] = entry["hold"]
+            state.on_hold[row] = entry["hold"]
     state.submitted = len(jobs)
     state.backing_off.update({jobs.row_of[uid]: until_s for uid, until_s in document.get("backing_off", ())})
     state.avoiding.update({jobs.row_of[uid]: until_s for uid, until_s in document.get("avoiding", ())})
@@ -141,6 +143,6 @@ def _put(state: ClusterState, job: int, entry: dict[str, Any]) -> None:
     placement = placement_of(entry)
     state.capacity.retake(placement, state.jobs.shape_by_row[job])
     state.placed[job] = placement
-    state.holders.add(job)
+    state.placed_jobs.add(job)
     if placement.sharing is not Sharing.EXCLUSIVE:
         state.residents.add(job, placement)

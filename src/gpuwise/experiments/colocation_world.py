@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Placement
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB, WHOLE_GPU_MILLI
 from gpuwise.predict.sharing.interference import Interference
 from gpuwise.sim.memory import OUT_OF_MEMORY_S

@@ -17,10 +17,10 @@ import polars as pl
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import NodeSpec
 from gpuwise.core.tables import Array
 from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
 from gpuwise.experiments.rows import Row

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuwise.core.spec import COMPUTE_SLICES, JobSpec, Sharing
+from gpuwise.core.job.needs import COMPUTE_SLICES, Sharing
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.devices import gpu_type, mig_profile, mig_profiles
 from gpuwise.predict import registry
 from gpuwise.predict.base import Floats

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.devices import mig_profile, mig_profiles
 from gpuwise.predict.base import rows_where
 from gpuwise.predict.fitting.data.miso import GPU, mig_times

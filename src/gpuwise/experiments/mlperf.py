@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import MakeRates
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import JobSpec
 from gpuwise.core.tables import Array
 
 

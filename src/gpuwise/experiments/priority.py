@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.experiments import mlperf
 from gpuwise.experiments.mlperf import BENCHMARKS, EIGHT, MIXES, PUBLISHED, seconds
 from gpuwise.experiments.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds

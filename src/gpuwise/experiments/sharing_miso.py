@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec
 from gpuwise.devices import gpu_type
 from gpuwise.experiments.miso_jobs import MisoJobs
 from gpuwise.experiments.rows import Row

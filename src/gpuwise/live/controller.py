@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from gpuwise.core.assignments import Desired
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Reason
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, NodeChanged, NodeEvent, WokeUp
@@ -20,7 +21,6 @@ from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.core.protocols import Executor
 from gpuwise.core.records import AuditEntry, Batch, JobRecord, JournalLine, QueueRecord, Snapshot, Store, StoreError
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.node_transitions import still_drained
 from gpuwise.live.clock import Clock

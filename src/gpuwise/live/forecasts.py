@@ -8,9 +8,10 @@ from statistics import median
 
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.events import Event, JobFinished, JobRevised
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Forecast, Source
 from gpuwise.core.job.request import UNKNOWN_DURATION_S, JobRequest
-from gpuwise.core.job.table import JobTable, Status
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import JobRecord, Store
 
 NEWS_FRAC = 0.25

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from gpuwise.core.cluster.capacity import Capacity
-from gpuwise.core.cluster.suited import describe
+from gpuwise.core.cluster.eligible import describe_labels
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Command, Rearrange, Reason, Resize, Why
 from gpuwise.core.decision.reasons import from_now
 from gpuwise.core.errors import GpuwiseError
@@ -25,14 +26,14 @@ from gpuwise.core.events import (
     NodeEvent,
     StartRefused,
 )
-from gpuwise.core.job.needs import ON_ONE_NODE
+from gpuwise.core.job.needs import ON_ONE_NODE, Forecast, Role, Source, sharing_only
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.job.table import SHAPE_FIELDS, JobTable
-from gpuwise.core.job.tasks import describe_roles, task_counts, with_counts
+from gpuwise.core.job.shape import SHAPE_FIELDS, describe_roles, task_counts, with_counts
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.observations import OVER, AttemptObserved, Phase
-from gpuwise.core.protocols import holds
+from gpuwise.core.protocols import feasible
 from gpuwise.core.records import JobRecord, Store
-from gpuwise.core.spec import Forecast, JobSpec, NodeSpec, Role, Source, only_held_as
 from gpuwise.core.units import format_bytes
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
@@ -191,10 +192,10 @@ class JobIntake:
         table.declare([spec])
         empty = Capacity(state.nodes)
         empty.ignore_drains()
-        if not hasattr(self.engine.policy, "holds"):  # one that has it may cut GPUs otherwise than they are now
+        if not hasattr(self.engine.policy, "feasible"):  # one that has it may cut GPUs otherwise than they are now
             for (node, device), slices in state.capacity.layouts.items():
                 empty.repartition(node, device, slices)
-        return holds(self.engine.policy, empty, table.shape_of(0), self.engine.view.placer)
+        return feasible(self.engine.policy, empty, table.shape_of(0), self.engine.view.placer)
 
     def _open(self, now_s: float, drafts: Sequence[JobRecord]) -> tuple[list[Event], list[JobRecord]]:
         opened: list[JobRecord] = []
@@ -358,15 +359,15 @@ class JobIntake:
         """Who enters the line and who leaves it, after all that has happened."""
         self.admission.settle()
         events: list[Event] = []
-        holds = self.engine.state.holds
+        on_hold = self.engine.state.on_hold
         for uid in self.admission.touched():
             job, causes = self._row(uid), sorted(self.admission.causes(uid))
             text = ",".join(causes)
             if text != self.job_records.live[uid].held:
                 self.job_records.change(uid, held=text)
-            if causes and job not in holds:
+            if causes and job not in on_hold:
                 events.append(JobHeld(now_s, job, text))
-            elif not causes and job in holds:
+            elif not causes and job in on_hold:
                 events.append(JobReleased(now_s, job))
         return events
 
@@ -478,9 +479,9 @@ def _asks(request: JobRequest) -> str:
     memory = f" with {format_bytes(request.gpu_memory_bytes)} each" if request.gpu_memory_bytes else ""
     host = f", {request.cpus:g} CPUs" if request.cpus else ""
     host += f", {format_bytes(request.memory_bytes)} of memory" if request.memory_bytes else ""
-    held = only_held_as(request.sharing)
+    held = sharing_only(request.sharing)
     roles = f", as {describe_roles(request.roles)}" if request.roles else ""
-    where = f", on nodes with {describe(request.require)}" if request.require else ""
+    where = f", on nodes with {describe_labels(request.require)}" if request.require else ""
     where += f", within one {request.within}" if request.within else ""
     return f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}{kinds}{memory}{host}{roles}{held}{where}"
 
@@ -489,7 +490,7 @@ def _offered(request: JobRequest, nodes: Sequence[NodeSpec]) -> str:
     """What there is on the nodes with the labels that a job requires, of what it asks for."""
     labelled = [node for node in nodes if all(dict(node.labels).get(key) in values for key, values in request.require)]
     if not labelled:
-        return f"no node has {describe(request.require)}" if request.require else "there are no nodes"
+        return f"no node has {describe_labels(request.require)}" if request.require else "there are no nodes"
     return f"there are {', '.join(_node(request, node) for node in labelled)}"
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import ENDED, Status
+from gpuwise.core.job.life_cycle import ENDED, Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.observations import UNCOUNTED, AttemptObserved, Cause, Phase
 from gpuwise.core.records import AttemptRecord, JobRecord
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.clock import Clock
 from gpuwise.live.forecasts import record_fields

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.observations import AttemptObserved
-from gpuwise.core.spec import Sharing
 
 NEWS_FRAC = 0.25
 """A run time is revised when what is seen differs by this much from what is believed."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.events import PROFILE_S
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.devices.machine import Reading, Where
 from gpuwise.live.background import Repeating
 

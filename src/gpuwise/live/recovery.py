@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import MigSlice, Repartition
 from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved
 from gpuwise.core.records import Batch, Snapshot, Store
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.engine.engine import Engine
-from gpuwise.engine.handlers import HANDLERS
-from gpuwise.engine.journal import replay_onto
+from gpuwise.engine.journal import HANDLERS, replay_onto
 from gpuwise.engine.snapshot import cluster_of, renumbered, restore, snapshot
 from gpuwise.live.clock import Clock
 from gpuwise.live.journal_lines import journal_line

@@ -11,8 +11,7 @@ import numpy as np
 from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.job.table import Shape
-from gpuwise.core.job.tasks import total_host
+from gpuwise.core.job.shape import Shape, total_host
 from gpuwise.core.tables import Array
 
 

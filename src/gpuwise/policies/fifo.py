@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import NOTHING, Decision, Explain, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.errors import GpuwiseError, OverAllocationError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class LeastAttainedService:
 
     def _next_drop_s(self, view: ClusterView, draft: Draft) -> float | None:
         """When the first job that holds GPUs will have attained enough to fall into a later queue."""
-        holders = view.holders()
+        holders = view.placed_jobs()
         limits = np.array([*self.thresholds_gpu_s, np.inf])
         attained = view.attained_of(holders) + 1e-6
         gpus = np.maximum(view.jobs.held_gpus[holders], 1e-3)

@@ -14,7 +14,8 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
-from gpuwise.core.job.table import Shape, Status
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.placing.placement import Hosts
@@ -48,7 +49,7 @@ class DynamicMig:
         first = -1e12 if view.status(job) is Status.SUSPENDED else 0.0
         return float(view.jobs.submit_s.item(job)) + first
 
-    def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+    def feasible(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
         """Whether an empty cluster holds a job, whole or cut."""
         return holds_cut_or_whole(capacity, shape, placer)
 

@@ -13,7 +13,7 @@ from gpuwise.core.commands import NOTHING, Decision, Explain, Reason, Why
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
@@ -45,7 +45,7 @@ class StaticMig:
                 "write for example 3g.20gb+2g.10gb+2g.10gb, see gpuwise gpus --mig"
             )
 
-    def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+    def feasible(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
         """Whether the empty cluster holds a job once it is cut."""
         trial = capacity.fork()
         for where, layout in self._to_cut(trial):

@@ -70,7 +70,7 @@ class Pack:
         view = draft.view
         all_s = drained_s(view) if self.last_first else math.inf
         # Whoever takes as long as everything else is the last to end: it goes first, and nobody slows it.
-        last_s = max(all_s, float(view.work_left_of(view.holders()).max(initial=0.0)))
+        last_s = max(all_s, float(view.work_left_of(view.placed_jobs()).max(initial=0.0)))
         line = sorted(islice(view.waiting, self.depth), key=lambda job: view.work_left_s(job) < last_s)
         kept = {gpu for gpu, here in enumerate(gpus.jobs) if any(view.work_left_s(job) >= all_s for job in here)}
         savings, waits = Savings(view, gpus), None

@@ -10,7 +10,7 @@ import numpy as np
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 
 MARGIN = 1e-3
@@ -51,7 +51,7 @@ class Victims:
 
     def __init__(self, draft: Draft, ranking: Ranking) -> None:
         self._draft = draft
-        holders = draft.view.holders()
+        holders = draft.view.placed_jobs()
         ranks = ranking.ranks(draft.view, holders)
         self._worst = float(ranks.max(initial=-np.inf))
         self._unsorted: tuple[Array, Array] | None = (holders, ranks)
@@ -154,7 +154,7 @@ def repack(draft: Draft, ranking: Ranking) -> None:
     """Places everybody anew in the order of rank, moving running jobs where that makes room."""
     view = draft.view
     capacity = view.capacity.fork()
-    holders = view.holders()
+    holders = view.placed_jobs()
     ranks = ranking.ranks(view, holders)
     for job in view.placed:
         capacity.give(view.placed[job], view.shape(job))

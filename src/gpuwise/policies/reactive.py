@@ -12,7 +12,7 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.policies.beliefs import start_where_it_runs
 from gpuwise.policies.packing.shared_gpus import (
     MOST_JOBS,

@@ -14,9 +14,9 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import Sharing
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.packing.offers import Offer, Offers, Terms
 from gpuwise.policies.slices.cuts import Where
@@ -38,7 +38,7 @@ class Share(Terms):
         if self.depth < 1:
             raise GpuwiseError(f"policy {self.name!r}: depth is {self.depth}; it must be 1 or more")
 
-    def holds(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+    def feasible(self, capacity: Capacity, shape: Shape, placer: Placer) -> bool:
         """Whether an empty cluster holds a job, whole or cut."""
         return holds_cut_or_whole(capacity, shape, placer)
 

@@ -10,8 +10,7 @@ from gpuwise.core.commands import NOTHING, Decision
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
-from gpuwise.core.job.table import Shape
-from gpuwise.core.job.tasks import total_host
+from gpuwise.core.job.shape import Shape, total_host
 from gpuwise.core.tables import Array
 from gpuwise.policies.placing.placement import as_mask, worst_fit
 

@@ -11,18 +11,22 @@ import numpy as np
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Decision, Reason, Resume, Start
 from gpuwise.core.decision.steps import DraftError
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import GpuwiseError, ReadOnlyError
 from gpuwise.core.events import DevicesClaimed, Event, NodeAdded, NodeChanged, NodeRemoved
-from gpuwise.core.job.table import ENDED, JobTable
-from gpuwise.core.protocols import Placer, Policy, holds
+from gpuwise.core.job.life_cycle import ENDED
+from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
+from gpuwise.core.protocols import Placer, Policy, feasible
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Role, Sharing
 from gpuwise.core.units import GIB
+from gpuwise.engine.checks import InvalidDecisionError
 from gpuwise.engine.drive import StalledError, drive
-from gpuwise.engine.engine import Engine, InvalidDecisionError
+from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
@@ -71,7 +75,7 @@ class _Audited:
         self._policy = policy
         self.name = policy.name
         self.wakes_on = policy.wakes_on
-        for name in ("rank", "placer", "holds", "columns"):
+        for name in ("rank", "placer", "feasible", "columns"):
             if hasattr(policy, name):
                 setattr(self, name, getattr(policy, name))
 
@@ -149,7 +153,7 @@ def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: P
     """The jobs that the policy says it could ever run; all of them, but for one that cuts every GPU."""
     table, empty = JobTable(), Capacity(node_table(cluster))
     table.declare(jobs)
-    return [job for row, job in enumerate(jobs) if holds(policy, empty, table.shape_of(row), placer)]
+    return [job for row, job in enumerate(jobs) if feasible(policy, empty, table.shape_of(row), placer)]
 
 
 def _workloads(seed: int) -> Iterator[_Workload]:

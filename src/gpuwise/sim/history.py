@@ -20,8 +20,8 @@ from gpuwise.core.events import (
     NodeLost,
     NodeRemoved,
 )
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.engine.journal import Journal
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.state import Residents
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 
 OUT_OF_MEMORY_S = 30.0
 """How long a job holds its GPU until it has run out of memory: it loads its data and builds its model first."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.metrics import Metrics, measure

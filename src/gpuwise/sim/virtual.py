@@ -23,8 +23,9 @@ from gpuwise.core.events import (
     NodeRestored,
     WokeUp,
 )
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import EXCLUSIVE
-from gpuwise.core.job.table import JobTable, Status
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Observations, Phase
 from gpuwise.core.protocols import RateModel
 from gpuwise.core.rates import alone_rates, steps_made

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import JobRecord, QueueRecord, Role, StoreError, TokenRecord
+from gpuwise.core.records import JobRecord, QueueRecord, StoreError, TokenRecord, UserRole
 from gpuwise.store.schema import NO_INDEX
 
 Row = tuple[Any, ...]
@@ -95,7 +95,7 @@ def token_row(token: TokenRecord) -> Row:
 def token_record(row: Sequence[Any]) -> TokenRecord:
     """The token of a row."""
     token = plain_record(TokenRecord, row)
-    return replace(token, role=Role(token.role))
+    return replace(token, role=UserRole(token.role))
 
 
 def queue_row(queue: QueueRecord) -> Row:

@@ -4,7 +4,7 @@ import pytest
 from standin import GIB, Gpu, mig_gpu, uuid
 
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.devices.machine import MachineError
 
 T4 = Gpu(name="Tesla T4", total=16 * GIB)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from builders import on
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import NOTHING, Command, Decision, Start
 from gpuwise.core.events import Event, JobCancelled, JobSubmitted, WokeUp
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import OVER, AttemptObserved, Phase
-from gpuwise.core.spec import ClusterSpec
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.devices.machine import Where
 from gpuwise.engine.engine import Engine

@@ -16,7 +16,7 @@ from bench import SECRET, TRAINER, AttemptEnded, Bench, carriers, is_alive, stat
 from builders import on
 from gpuwise.core.commands import Migrate, Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.observations import AttemptObserved, Phase
 from gpuwise.live.local.attempts.folders import AttemptState, attempt_token
 from gpuwise.live.local.supervisor import main as shim

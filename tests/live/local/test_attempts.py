@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import mig, on
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.live.local.attempts.endings import last_line
 from gpuwise.live.local.attempts.folders import (
     Attempt,

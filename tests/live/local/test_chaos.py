@@ -20,8 +20,8 @@ from bench import PYTHON, Bench, carriers, clear
 
 from builders import on
 from gpuwise.core.commands import Migrate, Rearrange, Resume, Start, Suspend
-from gpuwise.core.job.table import ENDED, PLACED, Status
-from gpuwise.engine.engine import InvalidDecisionError
+from gpuwise.core.job.life_cycle import ENDED, PLACED, Status
+from gpuwise.engine.checks import InvalidDecisionError
 
 DEVICES, JOBS, STEPS = 3, 12, 60
 BEAT_S = 0.01

@@ -15,6 +15,7 @@ from bench import TRAINER, AttemptEnded, Bench, Stand, is_alive
 from builders import HALVES, on
 from gpuwise.core.assignments import DeviceCut, NodeRequest
 from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import MigSlice, Provision, Resume, Start, Suspend
 from gpuwise.core.events import (
     DeviceLost,
@@ -26,11 +27,10 @@ from gpuwise.core.events import (
     JobSuspended,
     StartRefused,
 )
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.units import GIB
 from gpuwise.devices.machine import DeviceInUseError, MachineError, Reading, Where
-from gpuwise.engine.engine import InvalidDecisionError
+from gpuwise.engine.checks import InvalidDecisionError
 
 
 def cut(bench: Bench, slices: tuple[MigSlice, ...], device: int = 0) -> DeviceCut:

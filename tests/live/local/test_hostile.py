@@ -18,7 +18,7 @@ from bench import PYTHON, TRAINER, Bench, is_alive, state_of
 
 from gpuwise.core.commands import Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
-from gpuwise.core.job.table import Status
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked, read_json
 from gpuwise.live.local.attempts.mailbox import Mailbox
 from gpuwise.live.local.attempts.outcome import Outcome, cause_of

@@ -12,8 +12,8 @@ from bench import PYTHON, TRAINER, AttemptEnded, AttemptStarted, Bench, is_alive
 from builders import on
 from gpuwise.core.commands import Migrate, Rearrange, Resize, Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobProgressed, JobStarted, JobSuspended
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.request import Processes
-from gpuwise.core.job.table import Status
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 

@@ -15,8 +15,8 @@ from bench import PYTHON, AttemptEnded, Bench, Stand
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFailed, JobFinished
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import GIB, MIB
 from gpuwise.live.local.attempts.folders import Exit
 from gpuwise.live.local.supervisor.cgroups import Cgroups, _own_v1, _own_v2, oom_kills, peak_bytes

@@ -14,8 +14,8 @@ from bench import PYTHON, TRAINER, AttemptEnded, AttemptStarted, Bench, Progress
 from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobFailed, JobFinished, JobProgressed, JobStarted
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import Processes
-from gpuwise.core.spec import Sharing
 
 
 def test_a_job_starts_runs_and_finishes(bench: Bench) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import on
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.spec import Sharing
 from gpuwise.live.local.supervisor.launch import as_asked
 
 

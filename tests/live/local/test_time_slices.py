@@ -15,8 +15,8 @@ import gpuwise
 from builders import on
 from gpuwise.core.commands import Migrate, Placement, Start, Suspend
 from gpuwise.core.events import JobFinished, JobSuspended
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Sharing
-from gpuwise.core.job.table import Status
 from gpuwise.live.local import fleet as fleet_module
 from gpuwise.live.local.attempts import runs as runs_module
 from gpuwise.live.local.plan import Actual

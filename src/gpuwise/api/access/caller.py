@@ -13,7 +13,7 @@ from fastapi.security.base import SecurityBase
 
 from gpuwise.api.access.streams import Streams
 from gpuwise.core.errors import nearest_names
-from gpuwise.core.records import Role
+from gpuwise.core.records import UserRole
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.refusals import ForbiddenError, InvalidError
 from gpuwise.service.live.service import Service
@@ -41,7 +41,7 @@ class Signed(SecurityBase):
     scheme_name = "token"
     model = HTTPBearer(description="A token's secret. The page shows a cookie in its place.")
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: UserRole) -> None:
         self._role = role
 
     async def __call__(self, request: Request) -> Call:
@@ -68,6 +68,6 @@ def _refuse_unknown(request: Request) -> None:
             raise InvalidError(f"unknown parameter {name[:80]!r}" + (f"; did you mean {nearest}?" if nearest else ""))
 
 
-AsViewer = Annotated[Call, Depends(Signed(Role.VIEWER))]
-AsUser = Annotated[Call, Depends(Signed(Role.USER))]
-AsAdmin = Annotated[Call, Depends(Signed(Role.ADMIN))]
+AsViewer = Annotated[Call, Depends(Signed(UserRole.VIEWER))]
+AsUser = Annotated[Call, Depends(Signed(UserRole.USER))]
+AsAdmin = Annotated[Call, Depends(Signed(UserRole.ADMIN))]

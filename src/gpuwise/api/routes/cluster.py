@@ -12,7 +12,7 @@ from gpuwise.api.schema import answers, views
 from gpuwise.api.schema.documented import gives
 from gpuwise.api.schema.parameters import LastEventId, Limit, Sequence
 from gpuwise.api.sse import as_events
-from gpuwise.core.version import __version__
+from gpuwise.core import __version__
 
 router = APIRouter(tags=["cluster"])
 

@@ -10,7 +10,7 @@ from gpuwise.api.schema.body_base import Body
 from gpuwise.api.schema.job_body import JobBody
 from gpuwise.api.schema.patterns import pattern
 from gpuwise.core.job.needs import MOST_GPUS
-from gpuwise.core.records import QueueRecord, Role
+from gpuwise.core.records import QueueRecord, UserRole
 from gpuwise.service.live.access import USER_PATTERN
 
 __all__ = ["JobBody", "QueueBody", "ResizeBody", "SessionBody", "TokenBody"]
@@ -50,9 +50,9 @@ class TokenBody(Body):
         None, gt=0, le=100 * 365 * 86400.0, description="How long it is good for; null is until it is revoked."
     )
 
-    def wanted_role(self) -> Role:
+    def wanted_role(self) -> UserRole:
         """The role as the core knows it."""
-        return Role(self.role)
+        return UserRole(self.role)
 
 
 class SessionBody(Body):

@@ -9,8 +9,8 @@ from fastapi import Header, Path, Query
 
 from gpuwise.api.schema.patterns import pattern
 from gpuwise.core.errors import nearest_names
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.request import NAME_PATTERN
-from gpuwise.core.job.table import Status
 from gpuwise.service.live.job_logs import UID_PATTERN
 from gpuwise.service.live.refusals import InvalidError
 

@@ -6,17 +6,16 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpuwise.core.cluster.errors import OverAllocationError
-from gpuwise.core.cluster.node_set import NodeSet, first, members, node_set
-from gpuwise.core.cluster.nodes import NodeTable
-from gpuwise.core.cluster.suited import SuitedNodes
+from gpuwise.core.cluster.eligible import EligibleNodes
+from gpuwise.core.cluster.host import HostResources
+from gpuwise.core.cluster.mig_slices import MigSlices
+from gpuwise.core.cluster.nodes import NodeSet, NodeTable, members
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.needs import EXCLUSIVE
-from gpuwise.core.job.table import Shape
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.needs import EXCLUSIVE, Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.quick import copier
-from gpuwise.core.spec import NodeSpec, Sharing
-
-__all__ = ["Capacity", "Claim", "NodeSet", "OverAllocationError", "first", "members", "node_set"]
 
 _ARRAYS = ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing")
 _SHARED = frozenset((*_ARRAYS, "layouts", "free_slices"))
@@ -36,7 +35,7 @@ class Claim(NamedTuple):
         return self._replace(devices=tuple((kept[each[0]], *each[1:]) for each in self.devices if each[0] in kept))
 
 
-class Capacity(SuitedNodes):
+class Capacity(EligibleNodes, MigSlices, HostResources):
     """Free resources of every node, with the indexes that placements are found by."""
 
     def __init__(self, nodes: NodeTable) -> None:
@@ -56,7 +55,7 @@ class Capacity(SuitedNodes):
         if node >= len(self.open_milli) or self.nodes.gpus.item(node) > self.open_milli.shape[1]:
             self._grow_open(len(self.nodes), int(self.nodes.gpus[: len(self.nodes)].max(initial=0)))
         self._make_idle(node)
-        self._forget_suited()
+        self._clear_eligible()
 
     def remove_node(self, node: int) -> None:
         """Takes a node on which nothing is placed out of the table."""
@@ -64,7 +63,7 @@ class Capacity(SuitedNodes):
         self.nodes.remove(node)
         self._trim(self.nodes.type_of[node])
         self._reset_host(node)
-        self._forget_suited()
+        self._clear_eligible()
 
     def change_node(self, node: int, spec: NodeSpec) -> None:
         """Makes a node on which nothing is placed another; devices that stay keep their cuts, losses and claims."""
@@ -122,7 +121,8 @@ class Capacity(SuitedNodes):
         changed = mask ^ self.shut.get(node, 0)
         self._set_shut(node, mask)
         for device in members(changed):
-            self._follow_shut(node, device)
+            self._follow_shut_sharing(node, device)
+            self._follow_shut_slices(node, device)
 
     # -- what would fit ------------------------------------------------------------------------------------------
 

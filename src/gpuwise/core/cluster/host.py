@@ -7,17 +7,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gpuwise.core.cluster.errors import OverAllocationError
-from gpuwise.core.cluster.node_set import NodeSet, node_set
-from gpuwise.core.cluster.nodes import NodeTable
-from gpuwise.core.cluster.slices import MigDevices
+from gpuwise.core.cluster.nodes import NodeSet, NodeTable, node_set
+from gpuwise.core.cluster.whole_gpus import WholeGpus
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import Shape
-from gpuwise.core.job.tasks import host_needs, wrong_tasks
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.shape import Shape, host_needs, wrong_tasks
 from gpuwise.core.tables import Array
 
 
-class HostRoom(MigDevices):
+class HostResources(WholeGpus):
     """Free CPUs and memory of every node.
 
     Where others use some of them, or a node shrank below what its jobs use, what the jobs leave is kept apart from

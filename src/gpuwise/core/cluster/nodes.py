@@ -1,4 +1,4 @@
-"""The node table: what every node has, where it is, and how far its GPUs are from each other."""
+"""The node table: what every node has, where it is, and how far its GPUs are from each other; and sets of nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from gpuwise.core.assignments import Where
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.spec import ClusterSpec, NodeSpec
 from gpuwise.core.tables import Array, Table
 
 if TYPE_CHECKING:
-    from gpuwise.core.job.table import Shape
+    from gpuwise.core.job.shape import Shape
 
 
 class Distance(enum.IntEnum):
@@ -187,3 +189,33 @@ def node_table(cluster: ClusterSpec) -> NodeTable:
     for node in cluster.nodes:
         nodes.put(node)
     return nodes
+
+
+# -- sets of nodes -----------------------------------------------------------------------------------------------------
+
+NodeSet = int
+"""Nodes as an integer with one bit per node.
+
+It is immutable, so a copy is free; the lowest set bit is the first node; and intersecting, say, "three idle GPUs" with
+"enough CPUs" is one ``&``, a microsecond over 16,000 nodes.
+"""
+EVERY_NODE: NodeSet = -1
+"""All nodes there are and will be: all bits set."""
+
+
+def first(nodes: NodeSet) -> int:
+    """The lowest node of a non-empty set."""
+    return (nodes & -nodes).bit_length() - 1
+
+
+def members(nodes: NodeSet) -> Iterator[int]:
+    """The nodes of a set, lowest first."""
+    while nodes:
+        low = nodes & -nodes
+        yield low.bit_length() - 1
+        nodes ^= low
+
+
+def node_set(mask: Array) -> NodeSet:
+    """The set of nodes where a boolean array is true."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")

@@ -9,11 +9,14 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.cluster.queue import WaitingQueue
+from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import STATUS_BY_CODE, JobTable, ParkedMemory, Status
+from gpuwise.core.job.life_cycle import STATUS_BY_CODE, Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import ParkedMemory
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import MakeRates, RateModel
 from gpuwise.core.rates import DeclaredRates, alone_rates
-from gpuwise.core.spec import ClusterSpec, NodeSpec, Sharing
 from gpuwise.core.tables import Array, read_only
 
 
@@ -47,8 +50,8 @@ class Residents:
         return tuple(sorted(found))
 
 
-class Holders:
-    """The jobs that hold GPUs as an array, in no order, for passes over all of them."""
+class PlacedJobs:
+    """The jobs that have GPUs as an array, in no order, for passes over all of them."""
 
     def __init__(self) -> None:
         self._jobs: Array = np.zeros(64, dtype="i8")
@@ -88,9 +91,9 @@ class ClusterState:
         """Where each job that holds GPUs holds them, in the order they came."""
         self.leaving: dict[int, Placement] = {}
         """Where each job that is saving its state before it leaves was placed."""
-        self.holders = Holders()
+        self.placed_jobs = PlacedJobs()
         self.residents = Residents()
-        self.holds: dict[int, str] = {}
+        self.on_hold: dict[int, str] = {}
         """Jobs that may not be placed for now, and why not."""
         self.backing_off: dict[int, float] = {}
         """Jobs whose start was refused, and when each may be tried again."""

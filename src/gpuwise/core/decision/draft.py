@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
-from gpuwise.core.cluster.state import ClusterState
-from gpuwise.core.commands import Command, Decision, Explain, Grant, MigSlice, Placement, Resume, Start
-from gpuwise.core.decision.allowed import wrong_placement
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.eligible import wrong_placement
+from gpuwise.core.cluster.spec import NodeSpec
+from gpuwise.core.commands import Decision, Explain, Grant, MigSlice, Placement, Resume, Start
 from gpuwise.core.decision.reasons import Reason, explain_room
+from gpuwise.core.decision.scratch import Scratch
 from gpuwise.core.decision.steps import (
     Cut,
     DraftError,
@@ -17,26 +17,22 @@ from gpuwise.core.decision.steps import (
     Noted,
     Provisioned,
     Released,
-    Step,
     Swapped,
     commands_of,
     exchange,
     moves_of,
 )
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.property import PropertyError
-from gpuwise.core.job.table import Shape, Status
-from gpuwise.core.job.tasks import counts_for, task_counts, with_counts
-from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import NodeSpec, Sharing
+from gpuwise.core.job.shape import Shape, counts_for, task_counts, with_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
-
-if TYPE_CHECKING:
-    from gpuwise.core.decision.view import ClusterView
 
 _PENDING = int(Status.PENDING)
 
 
-class Draft:
+class Draft(Scratch):
     """Operations tried one after the other on a scratch copy; `seal` makes them a decision.
 
     Each can be undone: ``mark`` before, ``rollback`` after. Several on one job become one command, so a job may be
@@ -45,60 +41,14 @@ class Draft:
     and changes nothing.
     """
 
-    __slots__ = (
-        "_capacity",
-        "_cuts",
-        "_for_placer",
-        "_notes",
-        "_placed",
-        "_placer",
-        "_repeated",
-        "_state",
-        "_steps",
-        "_untried",
-        "closed",
-        "view",
-    )
-
-    def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
-        self.view = view
-        self._state = state
-        self._placer = placer
-        self._for_placer = view._for_placer if placer is view.placer else view.capacity
-        self._capacity: Capacity | None = None
-        self._untried: tuple[Placement, Shape] | None = None
-        """A first start that the scratch copy, which is made when it is first needed, does not show yet."""
-        self._placed: dict[int, Placement | None] = {}
-        self._steps: list[Step] = []
-        self._cuts = 0
-        self._repeated = False
-        """Whether there may be a job with more than one step, so that the order of commands is in question."""
-        self._notes: dict[tuple[str, int], float] = {}
-        self.closed: set[int] = set()
-        """Shapes that were found not to fit since the last time anything was freed."""
+    __slots__ = ()
 
     # -- what would be -------------------------------------------------------------------------------------------
 
-    @property
-    def capacity(self) -> Capacity:
-        """What is free if everything so far is carried out; for looking at, not for taking."""
-        if self._capacity is None and self._untried is None:
-            return self.view.capacity
-        return self._scratch()
-
-    @property
-    def commands(self) -> list[Command]:
-        """What the operations so far come to: one command per job."""
-        return commands_of(self._steps, self._state, self._repeated)
-
-    def placement(self, job: int) -> Placement | None:
-        """Where a job would be."""
-        return self._placed[job] if job in self._placed else self._state.placed.get(job)
-
     def started(self) -> list[int]:
         """The jobs this draft starts or resumes."""
-        held = self._state.placed
-        return [job for job, at in self._placed.items() if at is not None and job not in held]
+        current = self._state.placed
+        return [job for job, at in self._placed.items() if at is not None and job not in current]
 
     def waiting(self) -> Iterator[int]:
         """Waiting jobs in order, passing over those that ask for what was just found not to fit."""
@@ -158,13 +108,13 @@ class Draft:
         return True
 
     def suspend(self, job: int) -> None:
-        """Takes a job's GPUs away."""
-        held = self._held(job)
-        self._scratch().give(held, self._state.jobs.shape_by_row[job])
-        self._log(Moved(int(job), held, None))
+        """Suspends a job and frees its GPUs."""
+        current = self._current(job)
+        self._scratch().give(current, self._state.jobs.shape_by_row[job])
+        self._log(Moved(int(job), current, None))
 
     def keep(self, job: int) -> bool:
-        """Undoes a suspension, if nobody was given the GPUs meanwhile."""
+        """Undoes a suspension, unless the GPUs were given to another job meanwhile."""
         last = next((move for step in reversed(self._steps) for move in moves_of(step) if move.job == job), None)
         if last is None or last.before is None or last.after is not None:
             raise DraftError(f"job {self._id(job)} is not suspended in this draft")
@@ -182,22 +132,22 @@ class Draft:
 
     def move(self, job: int, placement: Placement) -> None:
         """Moves a job to another placement: a resize if the number of GPUs differs, else a migration."""
-        held = self._held(job)
+        current = self._current(job)
         self._check_allowed(job, placement)
-        exchange(self._scratch(), self._state, {job: held}, {job: placement}, self._placed)
-        self._log(Moved(int(job), held, placement))
+        exchange(self._scratch(), self._state, {job: current}, {job: placement}, self._placed)
+        self._log(Moved(int(job), current, placement))
 
     def resize(self, job: int, gpus: int) -> bool:
-        """Gives a job another number of GPUs, its own among them, where the placer finds room for so many."""
+        """Gives a job another number of GPUs, its own among them, where the placer finds room."""
         shape = self._state.jobs.shape_by_row[job]
         if shape.roles:
-            counts = counts_for(with_counts(shape, task_counts(self._held(job).tasks)), gpus)
+            counts = counts_for(with_counts(shape, task_counts(self._current(job).tasks)), gpus)
             return counts is not None and self.resize_roles(job, counts)
         return shape.min_gpus <= gpus <= shape.max_gpus and self._resize(job, shape, gpus)
 
     def resize_roles(self, job: int, counts: Mapping[str, int]) -> bool:
         """Gives roles of a job other numbers of tasks, the rest as they are, where the placer finds room for all."""
-        now = task_counts(self._held(job).tasks)
+        now = task_counts(self._current(job).tasks)
         if not self._state.jobs.shape_by_row[job].roles:
             raise DraftError(f"job {self._id(job)} has no roles; use resize(job, gpus)")
         try:
@@ -207,12 +157,12 @@ class Draft:
         return self._resize(job, shape, shape.gpus)
 
     def _resize(self, job: int, wanted: Shape, gpus: int) -> bool:
-        held, shape, scratch = self._held(job), self._state.jobs.shape_by_row[job], self._scratch()
-        scratch.give(held, shape)
+        current, shape, scratch = self._current(job), self._state.jobs.shape_by_row[job], self._scratch()
+        scratch.give(current, shape)
         try:
             found = self._placer(scratch, wanted, gpus)
         finally:
-            scratch.retake(held, shape)
+            scratch.retake(current, shape)
         if found is None:
             return False
         self.move(job, found)
@@ -220,12 +170,12 @@ class Draft:
 
     def swap(self, job: int, other: int) -> None:
         """Two jobs change places."""
-        self.rearrange({job: self._held(other), other: self._held(job)})
+        self.rearrange({job: self._current(other), other: self._current(job)})
 
     def rearrange(self, moves: Mapping[int, Placement]) -> None:
         """Moves several jobs at once; they may take each other's places."""
         moves = {int(job): placement for job, placement in moves.items()}
-        before = {job: self._held(job) for job in moves}
+        before = {job: self._current(job) for job in moves}
         for job, placement in moves.items():
             self._check_allowed(job, placement)
         exchange(self._scratch(), self._state, before, moves, self._placed)
@@ -242,16 +192,16 @@ class Draft:
 
         It gets the ``share`` of their time that it asks for, or another. A job that waits is started there.
         """
-        held = self.placement(job)
-        if held is None and devices is None:
+        current = self.placement(job)
+        if current is None and devices is None:
             raise DraftError(f"job {self._id(job)} has no GPUs; say which devices it shall share")
         milli = self._state.jobs.shape_by_row[job].milli if share is None else round(share * WHOLE_GPU_MILLI)
         if not (0 < milli <= WHOLE_GPU_MILLI and 0 <= quantum_s < float("inf")):
             raise DraftError(f"job {self._id(job)}: a share of {share} and turns of {quantum_s} s; not a time slice")
-        grants = held.grants if devices is None and held is not None else _grants(devices or ())
-        tasks = held.tasks if devices is None and held is not None else ()
+        grants = current.grants if devices is None and current is not None else _grants(devices or ())
+        tasks = current.tasks if devices is None and current is not None else ()
         placement = Placement(grants, Sharing.TIME_SLICE, milli, quantum_s, tasks)
-        if held is None:
+        if current is None:
             self.start(job, placement)
         else:
             self.move(job, placement)
@@ -264,7 +214,7 @@ class Draft:
     # -- devices and nodes ---------------------------------------------------------------------------------------
 
     def cut(self, node: int, device: int, slices: tuple[MigSlice, ...]) -> None:
-        """Cuts an empty GPU into slices; no slices makes it whole again."""
+        """Partitions an empty GPU into MIG slices; no slices makes it whole again."""
         scratch = self._scratch()
         before = scratch.layouts.get((node, device), ())
         scratch.repartition(node, device, slices)
@@ -278,32 +228,18 @@ class Draft:
         self._steps.append(Provisioned(node))
 
     def release(self, node: int) -> None:
-        """Gives an empty node back."""
+        """Releases an empty node."""
         state, name = self._state, self.view.nodes.names[node]
         on_it = [*state.placed.values(), *state.leaving.values(), *self._placed.values()]
         if any(at is not None and node in at.nodes for at in on_it):
             raise DraftError(f"node {name!r} has jobs on it, or that are leaving it, and cannot be released")
         if not self.capacity.up[node]:
             raise DraftError(f"node {name!r} is not in service and cannot be released")
-        self._set_up(node, False)
+        self._scratch().set_up(node, False)
         self._steps.append(Released(node))
 
-    # -- undoing and sealing -------------------------------------------------------------------------------------
-
-    def mark(self) -> int:
-        """A point to roll back to."""
-        return len(self._steps)
-
-    def rollback(self, mark: int) -> None:
-        """Undoes everything since a mark, the last first."""
-        if not 0 <= mark <= len(self._steps):
-            raise DraftError(f"there is no mark {mark} to roll back to; the draft has {len(self._steps)} steps")
-        while len(self._steps) > mark:
-            self._undo(self._steps.pop())
-        self.closed.clear()
-
     def seal(self, wake_at: float | None = None, reasons: Explain | None = None) -> Decision:
-        """The decision: what the operations come to, and why everybody else waits."""
+        """The decision: what the operations come to, and why every other job waits."""
         steps = self._steps
         if len(steps) == 1 and type(steps[0]) is Start:  # by far the most common
             return Decision((steps[0],), wake_at, reasons or self.explain)
@@ -311,73 +247,15 @@ class Draft:
         notes = tuple((*where, value) for where, value in self._notes.items()) if self._notes else ()
         return Decision(commands, wake_at, reasons or self.explain, notes)
 
-    def _undo(self, step: Step) -> None:
-        moves = moves_of(step)
-        if moves:
-            before, after = {m.job: m.before for m in moves}, {m.job: m.after for m in moves}
-            exchange(self._scratch(), self._state, after, before, self._placed)
-            self._placed.update(before)
-            for job, held in before.items():
-                if held == self._state.placed.get(job):
-                    del self._placed[job]
-        elif isinstance(step, Cut):
-            self._cuts -= 1
-            self._scratch().repartition(step.node, step.device, step.before)
-        elif isinstance(step, Released):
-            self._set_up(step.node, True)
-        elif isinstance(step, Noted):
-            self._notes.pop((step.column, step.job))
-            if step.before is not None:
-                self._notes[step.column, step.job] = step.before
-
-    def _log(self, step: Step) -> None:
-        """Takes note of a step that freed something."""
-        self._steps.append(step)
-        for job, _, after in moves_of(step):
-            self._repeated |= job in self._placed
-            self._placed[job] = after
-        self._check_order()
-        self.closed.clear()
-
-    def _check_order(self) -> None:
-        """Undoes the last step if no decision could carry it out: of a job that has to leave a GPU that is cut."""
-        if not (self._cuts and self._repeated):
-            return
-        try:
-            commands_of(self._steps, self._state, self._repeated)
-        except DraftError:
-            self._undo(self._steps.pop())
-            raise
-
-    def _shown(self) -> Capacity:
-        """What the placer is shown of what is free."""
-        if self._capacity is None and self._untried is None:
-            return self._for_placer
-        return self._scratch()
-
     def _check_allowed(self, job: int, placement: Placement) -> None:
         if wrong := wrong_placement(placement, self._state.jobs.shape_by_row[job], self._shown()):
             raise DraftError(f"job {self._id(job)}: {wrong}")
 
-    def _held(self, job: int) -> Placement:
-        held = self.placement(job)
-        if held is None:
+    def _current(self, job: int) -> Placement:
+        current = self.placement(job)
+        if current is None:
             raise DraftError(f"job {self._id(job)} has no GPUs")
-        return held
-
-    def _id(self, job: int) -> str:
-        return repr(self._state.jobs.ids[job])
-
-    def _set_up(self, node: int, up: bool) -> None:
-        self._scratch().set_up(node, up)
-
-    def _scratch(self) -> Capacity:
-        if self._capacity is None:
-            self._capacity = self.view.capacity.fork()
-            if self._untried is not None:
-                self._capacity.take(*self._untried)
-                self._untried = None
-        return self._capacity
+        return current
 
 
 def _grants(devices: Iterable[tuple[int, int]]) -> tuple[Grant, ...]:

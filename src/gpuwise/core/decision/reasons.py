@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.eligible import describe_labels
 from gpuwise.core.cluster.state import ClusterState
-from gpuwise.core.cluster.suited import describe
 from gpuwise.core.commands import Reason, Why
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Role, Sharing
+from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
 
 __all__ = ["Reason", "Why", "explain_room", "from_now"]
@@ -27,7 +27,10 @@ def explain_room(state: ClusterState, job: int) -> Reason:
     capacity = state.capacity
     types, allowed = capacity.types_for(shape), capacity.required(shape)
     if shape.require and not allowed:
-        labels: dict[str, float | str] = {"labels": describe(shape.require), "nodes": len(list(state.nodes.present()))}
+        labels: dict[str, float | str] = {
+            "labels": describe_labels(shape.require),
+            "nodes": len(list(state.nodes.present())),
+        }
         return Reason(Why.NO_SUCH_NODE, {"gpus": shape.gpus, "where": _where(shape), "total": 0, "idle": 0, **labels})
     usable = [row for row, _ in state.nodes.present() if state.nodes.type_of[row] in types and allowed >> row & 1]
     gpus = {row: state.nodes.gpus.item(row) - capacity.lost.get(row, 0).bit_count() for row in usable}
@@ -83,6 +86,6 @@ def _where(shape: Shape) -> str:
     kinds = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     memory = f" with {format_bytes(shape.gpu_memory_bytes)}" if shape.gpu_memory_bytes else ""
     slices = " as MIG slices" if shape.sharing == frozenset((Sharing.MIG,)) else ""
-    labels = f" on nodes with {describe(shape.require)}" if shape.require else ""
+    labels = f" on nodes with {describe_labels(shape.require)}" if shape.require else ""
     within = f" within one {shape.within}" if shape.within else ""
     return kinds + memory + slices + labels + within

@@ -2,8 +2,8 @@
 
 A step knows what was before it, so that it can be undone. Where no job was touched twice, each step is one command, in
 the order they were tried. Else what several steps come to is one command, and the order is one in which the engine can
-carry them out: as tried if that works; otherwise suspensions first, then moves and cuts as room comes free, with those
-that wait for each other in one `Rearrange`, then starts.
+carry them out: as tried if that works; otherwise suspensions first, then moves and repartitions as room comes free,
+with those that wait for each other in one `Rearrange`, then starts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
-from gpuwise.core.cluster.capacity import Capacity, OverAllocationError
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import (
     Command,
@@ -27,10 +28,9 @@ from gpuwise.core.commands import (
     Start,
     Suspend,
 )
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import Status
-from gpuwise.core.job.tasks import task_counts
-from gpuwise.core.spec import NodeSpec
+from gpuwise.core.errors import GpuwiseError, OverAllocationError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import task_counts
 
 
 class DraftError(GpuwiseError):
@@ -52,7 +52,7 @@ class Swapped(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A GPU is cut another way."""
+    """A GPU is repartitioned."""
 
     node: int
     device: int
@@ -210,7 +210,7 @@ def _last_cuts(commands: Iterable[Command], state: ClusterState) -> list[Reparti
 
 
 def _together(left: Iterable[Command]) -> Rearrange:
-    """The moves that do not go to a GPU that is still to be cut."""
+    """The moves that do not go to a GPU that is still to be repartitioned."""
     left = list(left)
     uncut = {(command.node, command.device) for command in _of(Repartition, left)}
     moves = [command for command in left if isinstance(command, (Migrate, Resize))]
@@ -219,10 +219,10 @@ def _together(left: Iterable[Command]) -> Rearrange:
 
 def _stuck(left: Iterable[Command], state: ClusterState) -> str:
     uncut = {(command.node, command.device) for command in _of(Repartition, left)}
-    jobs = [repr(state.jobs.ids[job]) for job, held in state.placed.items() if not uncut.isdisjoint(held.devices())]
+    jobs = [repr(state.jobs.ids[job]) for job, at in state.placed.items() if not uncut.isdisjoint(at.devices())]
     return (
-        f"jobs {', '.join(jobs)} would have to leave a GPU so that it can be cut, and get their next place "
-        "only when it is; suspend them now and start them in the next decision"
+        f"jobs {', '.join(jobs)} would have to leave a GPU so that it can be repartitioned, and get their next place "
+        "only then; suspend them now and start them in the next decision"
     )
 
 
@@ -283,15 +283,15 @@ def exchange(
     after: Mapping[int, Placement | None],
     moved: Mapping[int, Placement | None],
 ) -> None:
-    """Gives back what jobs have and takes what they shall have; where that fails, all is as it was.
+    """Frees what jobs have and takes what they are to have; if that fails, nothing is changed.
 
     ``moved`` are the jobs that have other placements already than the state says.
     """
     shapes = state.jobs.shape_by_row
     taken: list[int] = []
-    for job, held in before.items():
-        if held is not None:
-            capacity.give(held, shapes[job])
+    for job, current in before.items():
+        if current is not None:
+            capacity.give(current, shapes[job])
     try:
         for job, wanted in after.items():
             if wanted is not None:
@@ -304,9 +304,9 @@ def exchange(
     except Exception:
         for job in taken:
             capacity.give(cast(Placement, after[job]), shapes[job])
-        for job, held in before.items():
-            if held is not None:
-                capacity.retake(held, shapes[job])
+        for job, current in before.items():
+            if current is not None:
+                capacity.retake(current, shapes[job])
         raise
 
 

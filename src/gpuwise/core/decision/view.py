@@ -10,17 +10,18 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.queue import WaitingQueue
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.guards import ReadOnlyDict
 from gpuwise.core.decision.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
 from gpuwise.core.errors import ReadOnlyError, UnknownNameError
-from gpuwise.core.job.table import JobTable, Shape, Status
-from gpuwise.core.job.tasks import task_counts
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import Shape, task_counts
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.protocols import Placer, RateModel
 from gpuwise.core.rates import believed, steps_left, time_left_s
-from gpuwise.core.spec import NodeSpec
 from gpuwise.core.tables import Array, read_only
 
 
@@ -47,7 +48,7 @@ class ClusterView:
     waiting: WaitingQueue
     """The jobs that wait, in the policy's order."""
     placed: Mapping[int, Placement]
-    """Where each job that holds GPUs holds them."""
+    """Where each job that has GPUs is placed."""
     capacity: Capacity
     """What is free."""
     nodes: NodeTable
@@ -92,7 +93,7 @@ class ClusterView:
         return read_only(values)
 
     def own_value(self, column: str, job: int) -> float:
-        """What stands of a job in a column of the policy's own."""
+        """The value of a job in a column of the policy's own."""
         return self._state.notes.get(column, {}).get(job, self._default(column))
 
     def _default(self, column: str) -> float:
@@ -113,7 +114,7 @@ class ClusterView:
         return self._state.status(job)
 
     def time_left_s(self, job: int, placement: Placement | None = None) -> float:
-        """Believed time a job still needs; infinite where it makes no progress, or nobody knows.
+        """Believed time a job still needs; infinite where it makes no progress, or that is not known.
 
         At its rate while it runs, as declared while it waits; or on a placement, alone there.
         """
@@ -126,42 +127,42 @@ class ClusterView:
         return self.work_left_s(job)
 
     def attained_gpu_s(self, job: int) -> float:
-        """GPU time a job has held so far."""
+        """GPU time that a job has had so far."""
         jobs = self.jobs
         attained: float = jobs.attained_gpu_s.item(job)
         if job in self.placed:
             attained += (self.now_s - jobs.placed_s.item(job)) * jobs.held_gpus.item(job)
         return attained
 
-    def holders(self) -> Array:
-        """The jobs that hold GPUs, in no order, as an array for the methods below."""
-        return self._state.holders.array()
+    def placed_jobs(self) -> Array:
+        """The jobs that have GPUs, in no order, as an array for the methods below."""
+        return self._state.placed_jobs.array()
 
-    def attained_of(self, holders: Array) -> Array:
-        """GPU time held so far, of many jobs that hold GPUs."""
+    def attained_of(self, placed: Array) -> Array:
+        """`attained_gpu_s` of many jobs that have GPUs."""
         jobs = self.jobs
-        attained: Array = jobs.attained_gpu_s[holders] + (self.now_s - jobs.placed_s[holders]) * jobs.held_gpus[holders]
+        attained: Array = jobs.attained_gpu_s[placed] + (self.now_s - jobs.placed_s[placed]) * jobs.held_gpus[placed]
         return attained
 
     def work_left_s(self, job: int) -> float:
-        """Time a job would still need alone on what it asks for: one measure for those who wait and who run."""
+        """Time a job would still need alone on what it asks for: one measure for jobs that wait and jobs that run."""
         jobs = self.jobs
         return steps_left(jobs, job, self.now_s) * float(jobs.duration_s.item(job)) / float(jobs.steps.item(job))
 
-    def work_left_of(self, holders: Array) -> Array:
-        """`work_left_s` of many jobs that hold GPUs."""
+    def work_left_of(self, placed: Array) -> Array:
+        """`work_left_s` of many jobs that have GPUs."""
         jobs = self.jobs
-        steps = jobs.steps[holders]
-        left = steps - jobs.steps_done[holders]
-        running = jobs.status[holders] == Status.RUNNING
-        left -= np.where(running, jobs.rate[holders] * (self.now_s - jobs.since_s[holders]), 0.0)
-        seconds: Array = left.clip(min=0.0) * jobs.duration_s[holders] / steps
+        steps = jobs.steps[placed]
+        left = steps - jobs.steps_done[placed]
+        running = jobs.status[placed] == Status.RUNNING
+        left -= np.where(running, jobs.rate[placed] * (self.now_s - jobs.since_s[placed]), 0.0)
+        seconds: Array = left.clip(min=0.0) * jobs.duration_s[placed] / steps
         return seconds
 
     def tasks(self, job: int) -> dict[str, int]:
         """How many tasks of each role a job has now; empty for one without roles, or without a place."""
-        held = self.placed.get(job)
-        return {} if held is None else task_counts(held.tasks)
+        at = self.placed.get(job)
+        return {} if at is None else task_counts(at.tasks)
 
     def requested_nodes(self) -> tuple[NodeSpec, ...]:
         """Nodes that were asked for and have not joined yet."""
@@ -170,17 +171,17 @@ class ClusterView:
     def residents(self, node: int, device: int) -> tuple[int, ...]:
         """The jobs on a device, lowest first."""
         where = (node, device)
-        return tuple(sorted(job for job, held in self.placed.items() if where in held.devices()))
+        return tuple(sorted(job for job, at in self.placed.items() if where in at.devices()))
 
     def neighbours(self, job: int, placement: Placement | None = None) -> tuple[int, ...]:
         """The jobs that share devices with a job, and disturb it, where it is or on another placement."""
-        held = placement or self.placed.get(job)
-        return () if held is None else self._state.residents.neighbours(job, held)
+        at = placement or self.placed.get(job)
+        return () if at is None else self._state.residents.neighbours(job, at)
 
     def forecast_rate(self, job: int) -> float:
         """Steps per second that a job is believed to make where it is; 0 for one without GPUs."""
-        held = self.placed.get(job)
-        return 0.0 if held is None else believed(self.rates, (job,), (held,), (self.neighbours(job),))[0]
+        at = self.placed.get(job)
+        return 0.0 if at is None else believed(self.rates, (job,), (at,), (self.neighbours(job),))[0]
 
     def observed_rate(self, job: int) -> float:
         """Steps per second between the last two reports of a job from where it is; NaN where there are none."""

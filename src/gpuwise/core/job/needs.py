@@ -13,6 +13,7 @@ from typing import Annotated
 
 from gpuwise.core.job.property import Property, PropertyError
 from gpuwise.core.job.schema import LabelValues, check
+from gpuwise.core.units import WHOLE_GPU_MILLI
 
 MOST_GPUS = 65_536
 MOST_BYTES = 2.0**60
@@ -41,10 +42,21 @@ EXCLUSIVE = Sharing.EXCLUSIVE
 ANY_SHARING: frozenset[Sharing] = frozenset(Sharing)
 
 
-def only_held_as(sharing: frozenset[Sharing]) -> str:
+def sharing_only(sharing: frozenset[Sharing]) -> str:
     """For messages: how a job that may not have a GPU alone may hold one, such as ``, held as mig only``."""
     ways = " or ".join(each.name.lower().replace("_", "-") for each in sorted(sharing))
     return "" if Sharing.EXCLUSIVE in sharing else f", held as {ways} only"
+
+
+COMPUTE_SLICES = 7
+"""Compute slices of a GPU with MIG, of which a slice has one or more."""
+FEWER_COMPUTE_SLICES = {"A30": 4, "RTXPRO6000": 4, "RTXPRO4500": 2}
+
+
+def slice_name(gpu_type: str, milli: int) -> str:
+    """What ``speeds`` call a MIG slice with ``milli`` thousandths of a GPU: ``A100/2g``."""
+    whole = FEWER_COMPUTE_SLICES.get(gpu_type, COMPUTE_SLICES)
+    return f"{gpu_type}/{max(1, round(milli * whole / WHOLE_GPU_MILLI))}g"
 
 
 class Source(enum.StrEnum):

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 from gpuwise.core.job.needs import MOST_SECONDS, Forecast, JobNeeds, Source
 from gpuwise.core.job.property import Property, PropertyError
-from gpuwise.core.job.rules import check_together
 from gpuwise.core.job.schema import check, entries, plain, revive
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.job.spec import JobSpec, check_together
 
 UNKNOWN_DURATION_S = 3600.0
 """What is believed of a job's run time when its user says nothing and it never ran before."""

@@ -1,114 +1,24 @@
-"""The job table: what was declared of every job, and how far each has come."""
+"""The job table: what was declared of every job, and its progress."""
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.kinds import Choice
-from gpuwise.core.job.schema import Entry, LabelValues, entries
-from gpuwise.core.spec import Forecast, JobSpec, Role, Sharing
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Forecast
+from gpuwise.core.job.schema import Entry, entries
+from gpuwise.core.job.shape import PASSING, SHAPE_FIELDS, Shape
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.tables import Array, Table
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
-
-class Status(enum.IntEnum):
-    """The life of a job."""
-
-    DECLARED = 0
-    """Known, not submitted yet."""
-    PENDING = 1
-    STARTING = 2
-    """Holds its GPUs; no step yet since a start, resume, move or resize."""
-    RUNNING = 3
-    SUSPENDING = 4
-    """Its GPUs are promised to others; it is saving its state."""
-    SUSPENDED = 5
-    SUCCEEDED = 6
-    FAILED = 7
-    CANCELLED = 8
-
-
-STATUS_BY_CODE = tuple(Status)
-"""To index it takes a tenth of the time of ``Status(code)``."""
-WAITING = frozenset((Status.PENDING, Status.SUSPENDED))
-PLACED = frozenset((Status.STARTING, Status.RUNNING))
-ENDED = frozenset((Status.SUCCEEDED, Status.FAILED, Status.CANCELLED))
-
-LIFE_CYCLE: Mapping[Status, frozenset[Status]] = {
-    Status.DECLARED: frozenset((Status.PENDING,)),
-    Status.PENDING: frozenset((Status.STARTING, Status.SUCCEEDED, Status.CANCELLED)),
-    Status.STARTING: frozenset(
-        (Status.STARTING, Status.RUNNING, Status.SUSPENDING, Status.SUSPENDED, Status.PENDING, *ENDED)
-    ),
-    Status.RUNNING: frozenset((Status.STARTING, Status.SUSPENDING, Status.PENDING, *ENDED)),
-    Status.SUSPENDING: frozenset((Status.SUSPENDED, Status.PENDING, *ENDED)),
-    Status.SUSPENDED: frozenset((Status.STARTING, Status.SUCCEEDED, Status.CANCELLED)),
-    Status.SUCCEEDED: frozenset(),
-    Status.FAILED: frozenset(),
-    Status.CANCELLED: frozenset(),
-}
-"""Which status may follow which; a job whose node is lost is pending again, one moved before its first step
-starts again, one whose start is refused is what it was before, and one that waits has succeeded if an attempt that was
-given up turns out to have done all its work."""
-
-
-ParkedMemory = tuple[tuple[str, str, float], ...]
-"""Node, device and bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a job asks for; jobs that ask for the same have the same shape, so one look answers for all of them."""
-
-    id: int
-    gpus: int
-    min_gpus: int
-    max_gpus: int
-    milli: int
-    gpu_memory_bytes: float
-    gpu_types: tuple[str, ...]
-    sharing: frozenset[Sharing]
-    cpus: float
-    memory_bytes: float
-    require: LabelValues = ()
-    """Labels its nodes must have, each with the values that will do."""
-    prefer: LabelValues = ()
-    within: str = ""
-    """A label in which all its nodes must agree, or ``node`` for a single one; empty is anywhere."""
-    roles: tuple[Role, ...] = ()
-    """Groups of tasks that start together; empty is a plain job."""
-    avoid: tuple[str, ...] = ()
-    """Nodes that refused to start it, and where it is not tried again soon."""
-    parked: ParkedMemory = ()
-    """Memory that its own parked processes keep: claimed against all others, and not against itself."""
-    whole: bool = field(init=False)
-    """Whether it asks for whole GPUs (or none)."""
-    needs_host: bool = field(init=False)
-    """Whether it asks for CPUs or memory of the node; a job with roles may, for its tasks."""
-    alone: bool = field(init=False)
-    """Whether it may hold GPUs alone."""
-    any_node: bool = field(init=False)
-    """Whether one node is as good as another: no label is required or preferred, and none is to be avoided."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "any_node", not (self.require or self.prefer or self.avoid))
-        object.__setattr__(self, "whole", self.milli == WHOLE_GPU_MILLI)
-        object.__setattr__(self, "needs_host", self.cpus > 0 or self.memory_bytes > 0 or bool(self.roles))
-        object.__setattr__(self, "alone", Sharing.EXCLUSIVE in self.sharing)
-
-
 _DECLARED: Mapping[str, Entry] = entries(JobSpec)
-PASSING = ("avoid", "parked")
-"""What a job has of its shape for a while only; most have none of it."""
-SHAPE_FIELDS = tuple(each.name for each in fields(Shape) if each.init and each.name not in ("id", *PASSING))
-"""What jobs of one shape have declared in common, in the order of a shape's key."""
 CODED = tuple(name for name, entry in _DECLARED.items() if entry.about.coded)
 """The properties whose columns hold numbers that stand for values."""
 PLAIN = tuple(name for name, entry in _DECLARED.items() if entry.about.column and not entry.about.coded)

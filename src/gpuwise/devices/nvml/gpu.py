@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pynvml  # type: ignore[import-untyped]
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.spec import NodeSpec
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.catalogue import gpu_type, gpu_types
 from gpuwise.devices.host import Host

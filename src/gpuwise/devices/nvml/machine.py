@@ -10,7 +10,7 @@ from pathlib import Path
 import pynvml  # type: ignore[import-untyped]
 
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.host import Host, this_host
 from gpuwise.devices.machine import Device, DeviceInUseError, MachineError, NoGpusError, Reading, Where

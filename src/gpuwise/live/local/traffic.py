@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuwise.core.assignments import Intent
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.tasks import task_counts
+from gpuwise.core.job.shape import task_counts
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.live.local.attempts.runs import Run
 from gpuwise.live.local.plan import Actual, Goal, goal_of

@@ -12,7 +12,8 @@ from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.job.table import Shape, Status
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.shape import Shape
 from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
 from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
@@ -107,7 +108,7 @@ class Assignment:
         """GPUs held by jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
         view = self.draft.view
         demand: dict[tuple[float, ...], float] = {}
-        holders = view.holders()
+        holders = view.placed_jobs()
         for job in holders[:: len(holders) // MOST_KINDS + 1].tolist():
             found, _ = speeds(view, job, self._signal)
             slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)

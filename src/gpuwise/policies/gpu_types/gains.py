@@ -11,8 +11,8 @@ from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices import gpu_type
 from gpuwise.policies.beliefs import speed, time_left_s

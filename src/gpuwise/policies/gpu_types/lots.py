@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuwise.core.cluster.queue import Entry
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.gpu_types.gains import Outlook, outlook
 

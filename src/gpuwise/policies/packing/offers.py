@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, speeds, time_left_s

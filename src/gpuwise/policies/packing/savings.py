@@ -106,7 +106,7 @@ class Waits:
 
 def drained_s(view: ClusterView) -> float:
     """How long all the work there is would take at the pace at which the cluster works now, with its idle GPUs."""
-    jobs, holders = view.jobs, view.holders()
+    jobs, holders = view.jobs, view.placed_jobs()
     waiting = np.fromiter(view.waiting, dtype="i8", count=len(view.waiting))
     left = 1.0 - jobs.steps_done[waiting] / jobs.steps[waiting]
     work_s = float((left * jobs.duration_s[waiting]).sum() + view.work_left_of(holders).sum())

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from gpuwise.core.cluster.capacity import OverAllocationError, first
+from gpuwise.core.cluster.nodes import first
 from gpuwise.core.commands import Explain, Grant, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import Shape
+from gpuwise.core.errors import GpuwiseError, OverAllocationError
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.rates import progresses
-from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuwise.core.cluster.capacity import Capacity, NodeSet, node_set
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import NodeSet, node_set
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.placing.placement import best_fit, joined, share, sharing_of

@@ -35,7 +35,8 @@ import numpy as np
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.table import JobTable, Shape
+from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.table import JobTable
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.placing.candidates import Candidates, candidates, on_node, over_nodes, takes_fraction

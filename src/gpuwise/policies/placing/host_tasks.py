@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import TaskGrant
 from gpuwise.core.job.needs import Role
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 
 
 class HostTasks:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Sharing
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 

@@ -13,12 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from gpuwise.core.cluster.capacity import Capacity
-from gpuwise.core.cluster.node_set import EVERY_NODE, NodeSet, first, members
+from gpuwise.core.cluster.nodes import EVERY_NODE, NodeSet, first, members
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.job.needs import ON_ONE_NODE
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.needs import ON_ONE_NODE, Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import Shape
+from gpuwise.core.job.shape import Shape
 from gpuwise.policies.placing.candidates import candidates, on_node, over_nodes
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gpuwise.core.cluster.capacity import Capacity, NodeSet
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import NodeSet
 from gpuwise.core.commands import Grant, Placement, TaskGrant
 from gpuwise.core.job.needs import ON_ONE_NODE, Role
-from gpuwise.core.job.table import Shape
-from gpuwise.core.job.tasks import counts_for, host_needs, with_counts
+from gpuwise.core.job.shape import Shape, counts_for, host_needs, with_counts
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.placing.host_tasks import HostTasks
 from gpuwise.policies.placing.placement import worst_fit

@@ -9,13 +9,15 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from gpuwise.core.cluster.capacity import Capacity, NodeSet, first, members, node_set
+from gpuwise.core.cluster.capacity import Capacity
+from gpuwise.core.cluster.nodes import NodeSet, first, members, node_set
 from gpuwise.core.commands import MigSlice, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.core.job.table import Shape, Status
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.core.spec import Sharing
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import numpy as np
 
-from gpuwise.core.cluster.capacity import OverAllocationError
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import Status
-from gpuwise.core.spec import Sharing
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.slices.cuts import Where, assign, on_piece

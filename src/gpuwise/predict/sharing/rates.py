@@ -10,9 +10,9 @@ import numpy as np
 
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.commands import Placement
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.rates import DeclaredSharing, turn_frac
-from gpuwise.core.spec import Sharing
 from gpuwise.predict.base import Floats, Predictor
 from gpuwise.predict.sharing.contention import TIME_SLICE
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gpuwise.core.records import JobRecord, Role, Store, TokenRecord
+from gpuwise.core.records import JobRecord, Store, TokenRecord, UserRole
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
 
@@ -18,7 +18,7 @@ SECRET_BYTES = 32
 SESSION_S = 24 * 3600.0
 """How long a page stays logged in."""
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
-_RANK = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
+_RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
 _BEYOND_S = 100 * 365 * 86400.0
 
 
@@ -27,17 +27,17 @@ class Principal:
     """Somebody who showed a token."""
 
     user: str
-    role: Role
+    role: UserRole
     token: str
     """The id of the token."""
 
-    def at_least(self, role: Role) -> bool:
+    def at_least(self, role: UserRole) -> bool:
         """Whether they may do what a role may do."""
         return _RANK[self.role] >= _RANK[role]
 
     def may_see(self, job: JobRecord) -> bool:
         """Whether a job is theirs, or they are an administrator."""
-        return self.role is Role.ADMIN or job.user == self.user
+        return self.role is UserRole.ADMIN or job.user == self.user
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Access:
         """All tokens, oldest first."""
         return sorted(self._by_id.values(), key=lambda token: (token.created_at, token.id))
 
-    def add(self, user: str, role: Role, expires_in_s: float | None = None) -> tuple[TokenRecord, str]:
+    def add(self, user: str, role: UserRole, expires_in_s: float | None = None) -> tuple[TokenRecord, str]:
         """A new token and its secret, which is not kept."""
         if not re.fullmatch(USER_PATTERN, user):
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
@@ -150,7 +150,7 @@ class Access:
         return revoked
 
     def _is_admin(self, token: TokenRecord) -> bool:
-        return token.role is Role.ADMIN and self._is_good(token)
+        return token.role is UserRole.ADMIN and self._is_good(token)
 
     def _put(self, token: TokenRecord) -> None:
         self._store.put_token(token)

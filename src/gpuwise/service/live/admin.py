@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.records import AuditEntry, QueueRecord, Role, TokenRecord
+from gpuwise.core.records import AuditEntry, QueueRecord, TokenRecord, UserRole
 from gpuwise.live.controller import Controller
 from gpuwise.service.live.access import Access, Caller
 from gpuwise.service.live.jobs import Audit
@@ -57,7 +57,7 @@ class Admin:
         return self._access.tokens()
 
     async def add_token(
-        self, caller: Caller, user: str, role: Role, expires_in_s: float | None
+        self, caller: Caller, user: str, role: UserRole, expires_in_s: float | None
     ) -> tuple[TokenRecord, str]:
         """A new token, and its secret, which is told once."""
         adding = self._controller.ask(lambda _: self._access.add(user, role, expires_in_s))

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from gpuwise.core.records import JournalLine, Role
+from gpuwise.core.records import JournalLine, UserRole
 from gpuwise.live.controller import Controller
 from gpuwise.service.live.access import Access, Principal
 from gpuwise.service.live.journal_text import NOISE, tell
@@ -96,7 +96,7 @@ class Feed:
         lines = self._remembered(after, limit)
         if lines is None:
             lines = await self._readers.run(self._controller.store.lines, after=after, limit=limit)
-        owners = await self._owners_of(lines) if principal.role is not Role.ADMIN else {}
+        owners = await self._owners_of(lines) if principal.role is not UserRole.ADMIN else {}
         names = self._controller.engine.state.nodes.names
         events = [
             Happening(line.sequence, line.at, line.kind, line.uid, tell(line.kind, json.loads(line.body), names))
@@ -160,7 +160,7 @@ async def _happens(event: asyncio.Event) -> bool:
 
 def _may_see(principal: Principal, line: JournalLine, owners: dict[str, str]) -> bool:
     """Lines of one's own jobs, and those about nodes; a line about several jobs is for administrators."""
-    if principal.role is Role.ADMIN:
+    if principal.role is UserRole.ADMIN:
         return True
     if line.uid is not None:
         return owners.get(line.uid) == principal.user

@@ -11,7 +11,7 @@ from typing import Protocol
 from gpuwise.core.commands import Reason
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
-from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, Role
+from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, UserRole
 from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JobIntake, NotPossibleError
 from gpuwise.live.job_records import is_over
@@ -104,7 +104,7 @@ class Jobs:
     async def jobs(self, caller: Caller, query: Query) -> list[JobRecord]:
         """Jobs, newest first, as they are now."""
         user = query.user
-        if caller.principal.role is not Role.ADMIN:
+        if caller.principal.role is not UserRole.ADMIN:
             if user not in (None, caller.user):
                 return []
             user = caller.user

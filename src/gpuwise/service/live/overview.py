@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpuwise.core.cluster.capacity import Claim
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.records import JobRecord
-from gpuwise.core.spec import NodeSpec, Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Reading, Where
 from gpuwise.live.controller import Controller

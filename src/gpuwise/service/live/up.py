@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.records import JobRecord, Role
-from gpuwise.core.spec import ClusterSpec
+from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.devices.machine import Machine, Reading, Where, this_machine
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
@@ -164,7 +164,7 @@ class LocalDeployment:
             token.digest == digest_of(known) and token.revoked_at is None for token in access.tokens()
         ):
             return known
-        _, secret = access.add(owner_name(), Role.ADMIN)
+        _, secret = access.add(owner_name(), UserRole.ADMIN)
         self.folder.keep_token(secret)
         return secret
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from gpuwise.core.cluster.spec import MAX_NODES, ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.spec import MAX_NODES, ClusterSpec, NodeSpec, field_names
 from gpuwise.core.units import parse_bytes
 from gpuwise.devices import gpu_type
 from gpuwise.sim.traces import read_nodes
 
-_FILE_FIELDS = ("count", *(name for name in field_names(NodeSpec) if name != "name"), "name")
+_FILE_FIELDS = ("count", *(field.name for field in fields(NodeSpec) if field.name != "name"), "name")
 
 
 def load_cluster(given: str | Path | ClusterSpec) -> ClusterSpec:

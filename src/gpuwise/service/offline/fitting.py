@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.version import __version__
 from gpuwise.predict import registry
 from gpuwise.predict.base import COVERAGE
 from gpuwise.predict.fitting.data.tables import tell

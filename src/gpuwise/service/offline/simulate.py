@@ -16,15 +16,17 @@ import polars as pl
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import node_table
+from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.job.kinds import Number, Text
+from gpuwise.core.job.needs import sharing_only
 from gpuwise.core.job.property import PropertyError
 from gpuwise.core.job.schema import Entry, entries
+from gpuwise.core.job.shape import describe_roles
+from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.job.tasks import describe_roles
-from gpuwise.core.protocols import MakeRates, Placer, Policy, holds
+from gpuwise.core.protocols import MakeRates, Placer, Policy, feasible
 from gpuwise.core.rates import DeclaredRates
-from gpuwise.core.spec import ClusterSpec, JobSpec, only_held_as
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_bytes
 from gpuwise.devices import gpu_type, mig_profiles
@@ -213,7 +215,7 @@ def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
 def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer, policy: Policy) -> Array:
     """Which jobs the cluster holds when it is empty."""
     empty = Capacity(node_table(cluster))
-    by_shape = np.array([holds(policy, empty, shape, placer) for shape in jobs.shapes], dtype=bool)
+    by_shape = np.array([feasible(policy, empty, shape, placer) for shape in jobs.shapes], dtype=bool)
     fits: Array = by_shape[jobs.shape[: len(jobs)]]
     return fits
 
@@ -226,7 +228,7 @@ def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec, placer: Placer
     asked += f" with {format_bytes(shape.gpu_memory_bytes)} each" if shape.gpu_memory_bytes else ""
     asked += f" and {shape.cpus:g} CPUs" if shape.cpus else ""
     asked += f" as {describe_roles(shape.roles)}" if shape.roles else ""
-    asked += only_held_as(shape.sharing)
+    asked += sharing_only(shape.sharing)
     if placer(Capacity(node_table(cluster)), shape, shape.gpus) is not None:
         where, what = f" under policy {policy.name!r}", "use another policy"
     elif not shape.alone:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.version import __version__
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, PLACERS
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.clusters import load_cluster

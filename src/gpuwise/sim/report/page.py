@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 
+from gpuwise.core import __version__
 from gpuwise.core.units import format_duration
-from gpuwise.core.version import __version__
 from gpuwise.sim.report import figures, tables
 from gpuwise.sim.report.charts import SHADES, Chart
 from gpuwise.sim.report.series import Course

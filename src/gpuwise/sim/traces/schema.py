@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuwise.core.job.kinds import UNITS, Number, Whole
 from gpuwise.core.job.schema import Entry, entries
-from gpuwise.core.spec import JobSpec
+from gpuwise.core.job.spec import JobSpec
 
 OUTCOMES = ("", "succeeded", "failed", "cancelled")
 Values = pl.Series | NDArray[Any]

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.events import DevicesClaimed
-from gpuwise.core.spec import NodeSpec
 from gpuwise.core.units import MIB
 from gpuwise.devices.machine import Reading, Where
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.core.commands import Grant, Placement
+from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest, Processes
-from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders, as_json

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuwise.core.commands import Placement
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.job.tasks import task_counts
+from gpuwise.core.job.shape import task_counts
 from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.live.local.attempts.files import read_end

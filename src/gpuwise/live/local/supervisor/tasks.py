@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuwise.core.commands import Grant, Placement
-from gpuwise.core.job.tasks import task_counts
+from gpuwise.core.job.shape import task_counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,23 @@
-"""Which nodes a shape may run on: by GPU type, memory and labels."""
+"""Which nodes a shape may run on, by GPU type, memory and labels; and what is wrong with a placement for it."""
 
 from __future__ import annotations
 
-from gpuwise.core.cluster.host import HostRoom
-from gpuwise.core.cluster.node_set import EVERY_NODE, NodeSet, members
-from gpuwise.core.cluster.nodes import NodeTable
+from typing import TYPE_CHECKING
+
+from gpuwise.core.cluster.nodes import EVERY_NODE, NodeSet, NodeTable, members
+from gpuwise.core.cluster.shared_gpus import SharedGpus
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.needs import ON_ONE_NODE
-from gpuwise.core.job.table import Shape
-from gpuwise.core.spec import Labels
+from gpuwise.core.job.needs import EXCLUSIVE, ON_ONE_NODE, Sharing
+from gpuwise.core.job.schema import LabelValues
+from gpuwise.core.job.shape import Shape, wrong_tasks
+from gpuwise.core.units import WHOLE_GPU_MILLI
+
+if TYPE_CHECKING:
+    from gpuwise.core.cluster.capacity import Capacity
 
 
-class SuitedNodes(HostRoom):
-    """The nodes that suit a shape; answers are kept per shape until nodes change, in a cache that copies share."""
+class EligibleNodes(SharedGpus):
+    """The nodes on which a shape may run: kept per shape until nodes change, in a cache that copies share."""
 
     def __init__(self, nodes: NodeTable) -> None:
         super().__init__(nodes)
@@ -20,7 +25,7 @@ class SuitedNodes(HostRoom):
         self._allowed: dict[int, NodeSet] = {}
         self._labelled: dict[str, dict[str, NodeSet]] = {}
 
-    def _forget_suited(self) -> None:
+    def _clear_eligible(self) -> None:
         self._types_of.clear()
         self._allowed.clear()
         self._labelled.clear()
@@ -74,7 +79,7 @@ class SuitedNodes(HostRoom):
         labelled = self._by_value(key)
         return tuple(labelled[value] for value in sorted(labelled))
 
-    def _sets(self, labels: Labels) -> tuple[NodeSet, ...]:
+    def _sets(self, labels: LabelValues) -> tuple[NodeSet, ...]:
         found = []
         for key, values in labels:
             labelled, nodes = self._by_value(key), 0
@@ -126,7 +131,8 @@ class SuitedNodes(HostRoom):
         allowed = self.required(shape)
         for node in placement.nodes:
             if not allowed >> node & 1:
-                return f"node {self.nodes.names[node]} has not the labels that it requires: {describe(shape.require)}"
+                missing = describe_labels(shape.require)
+                return f"node {self.nodes.names[node]} has not the labels that it requires: {missing}"
         if shape.within and len(nodes := set(placement.nodes)) > 1:
             chosen = sum(1 << node for node in nodes)
             if shape.within == ON_ONE_NODE or not any(chosen & ~each == 0 for each in self.domains(shape.within)):
@@ -135,6 +141,49 @@ class SuitedNodes(HostRoom):
         return ""
 
 
-def describe(labels: Labels) -> str:
+def describe_labels(labels: LabelValues) -> str:
     """Labels in words: ``zone a or b, rack r1``."""
     return ", ".join(f"{key} {' or '.join(values)}" for key, values in labels)
+
+
+def wrong_placement(placement: Placement, shape: Shape, capacity: Capacity) -> str:
+    """What a job of a shape may not have of a placement; empty if it may have it, if it is free."""
+    grants, sharing, milli, _, tasks = placement  # unpacked at once: this is checked for every start of a simulation
+    types, type_of = capacity.types_for(shape), capacity.nodes.type_of
+    gpus = 0
+    for node, devices, _ in grants:
+        if not 0 <= node < len(type_of):
+            return f"there is no node {node}"
+        if type_of[node] not in types:
+            return f"it may not run on GPU type {capacity.nodes.types[type_of[node]]}"
+        gpus += devices.bit_count()
+    if (shape.roles or tasks) and (wrong := _wrong_roles(placement, shape, len(type_of))):
+        return wrong
+    if (shape.require or shape.within) and (wrong := capacity.misfit(placement, shape)):
+        return wrong
+    if not shape.min_gpus <= gpus <= shape.max_gpus:
+        return f"it may run on {shape.min_gpus} to {shape.max_gpus} GPUs, not {gpus}"
+    if sharing is EXCLUSIVE:
+        if not shape.alone:
+            return f"it does not allow {sharing.name}"
+        return "" if milli == WHOLE_GPU_MILLI else f"{milli}/1000 of a GPU cannot be allocated as a whole GPU"
+    if sharing not in shape.sharing:
+        return f"it does not allow {sharing.name}"
+    if not 1 <= milli <= WHOLE_GPU_MILLI:
+        return f"a share of {milli}/1000 of a GPU is none"
+    return _wrong_slices(placement, capacity) if sharing is Sharing.MIG else ""
+
+
+def _wrong_roles(placement: Placement, shape: Shape, nodes: int) -> str:
+    """A job with roles has a number of tasks of each that it may have, with the GPUs they need where they are."""
+    unknown = [task.node for task in placement.tasks if not 0 <= task.node < nodes]
+    return f"there is no node {unknown[0]}" if unknown else wrong_tasks(placement, shape)
+
+
+def _wrong_slices(placement: Placement, capacity: Capacity) -> str:
+    """A placement on slices says how large they are; whether they are free is for the capacity to say."""
+    for node, devices, start in placement.grants:
+        piece = capacity.slice_at(node, devices.bit_length() - 1, start)
+        if devices.bit_count() != 1 or (piece is not None and piece.milli != placement.milli):
+            return f"{placement.milli}/1000 of a GPU is not a slice at {start} of one device"
+    return ""

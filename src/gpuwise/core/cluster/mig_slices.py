@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gpuwise.core.cluster.errors import OverAllocationError
 from gpuwise.core.cluster.nodes import NodeTable
-from gpuwise.core.cluster.shared import OpenDevices
+from gpuwise.core.cluster.whole_gpus import WholeGpus
 from gpuwise.core.commands import MigSlice, Placement
-from gpuwise.core.job.table import Shape
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.shape import Shape
 
 Layouts = dict[tuple[int, int], tuple[MigSlice, ...]]
 
 
-class MigDevices(OpenDevices):
+class MigSlices(WholeGpus):
     """How devices are cut, and which slices are free."""
 
     def __init__(self, nodes: NodeTable) -> None:
@@ -85,8 +85,8 @@ class MigDevices(OpenDevices):
             self._slices_but_shut = {**others, where: pieces} if shut else others
         free[where] = () if shut else pieces
 
-    def _follow_shut(self, node: int, device: int) -> None:
-        super()._follow_shut(node, device)
+    def _follow_shut_slices(self, node: int, device: int) -> None:
+        """Frees the slices of a device that is not shut any more, or blocks them."""
         if (where := (node, device)) in self.layouts:
             self._set_free(where, {each.start for each in self._free_on(where)})
 

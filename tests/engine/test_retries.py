@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwise.core.job.retries import History, Memory, back_off_s, judge
 from gpuwise.core.observations import Cause
+from gpuwise.engine.observing import AttemptMemory, History, back_off_s, judge
 
-NONE = Memory(0.0, 0.0, 0.0)
+NONE = AttemptMemory(0.0, 0.0, 0.0)
 
 
 def retried(cause: Cause, retries: int, failures: int) -> bool:
@@ -33,7 +33,7 @@ def test_how_often_a_job_is_tried_again(cause: Cause, retries: int, times: int):
 def test_an_estimate_of_memory_grows_until_it_is_all_there_is():
     had, seen = 4e9, []
     for times in range(10):
-        verdict = judge(Cause.OUT_OF_MEMORY, "", History(0, 0, times), Memory(had, 0.0, 16e9))
+        verdict = judge(Cause.OUT_OF_MEMORY, "", History(0, 0, times), AttemptMemory(had, 0.0, 16e9))
         if not verdict.retry:
             break
         had = verdict.gpu_memory_bytes
@@ -43,13 +43,13 @@ def test_an_estimate_of_memory_grows_until_it_is_all_there_is():
 
 
 def test_a_measured_peak_counts_with_a_little_more():
-    verdict = judge(Cause.OUT_OF_MEMORY, "", History(0, 0, 0), Memory(4e9, 10e9, 16e9))
+    verdict = judge(Cause.OUT_OF_MEMORY, "", History(0, 0, 0), AttemptMemory(4e9, 10e9, 16e9))
     assert verdict.gpu_memory_bytes == 11e9
 
 
 def test_a_job_that_had_or_needs_more_than_the_largest_device_is_not_tried_again():
-    all_of_it = judge(Cause.OUT_OF_MEMORY, "", History(9, 0, 0), Memory(16e9, 0.0, 16e9))
-    too_large = judge(Cause.OUT_OF_MEMORY, "", History(9, 0, 0), Memory(4e9, 17e9, 16e9))
+    all_of_it = judge(Cause.OUT_OF_MEMORY, "", History(9, 0, 0), AttemptMemory(16e9, 0.0, 16e9))
+    too_large = judge(Cause.OUT_OF_MEMORY, "", History(9, 0, 0), AttemptMemory(4e9, 17e9, 16e9))
     assert (all_of_it.retry, too_large.retry) == (False, False)
     assert "it had all" in all_of_it.cause
     assert "the largest has" in too_large.cause

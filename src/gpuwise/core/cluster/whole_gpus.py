@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
-from gpuwise.core.cluster.errors import OverAllocationError
-from gpuwise.core.cluster.node_set import NodeSet
-from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.nodes import NodeSet, NodeTable
 from gpuwise.core.commands import Grant
+from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.tables import Array
 
 
-class IdleDevices:
+class WholeGpus:
     """Which devices of every node are idle.
 
     A device is shut while it is lost, or in use by others than gpuwise: it is not idle, whoever leaves it.

@@ -7,18 +7,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gpuwise.core.cluster.errors import OverAllocationError
-from gpuwise.core.cluster.idle import IdleDevices
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.whole_gpus import WholeGpus
 from gpuwise.core.commands import Placement
-from gpuwise.core.job.table import Shape
+from gpuwise.core.errors import OverAllocationError
+from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 
 OPEN_ARRAYS = (("open_milli", "i4"), ("open_memory", "f8"), ("open_sharing", "i1"))
 
 
-class OpenDevices(IdleDevices):
+class SharedGpus(WholeGpus):
     """Devices that jobs share, and the memory that others use of any device."""
 
     def __init__(self, nodes: NodeTable) -> None:
@@ -135,7 +135,7 @@ class OpenDevices(IdleDevices):
     def _is_open(self, node: int, device: int) -> bool:
         return bool(self.open_sharing[node, device]) or (node, device) in self._sharing_but_shut
 
-    def _follow_shut(self, node: int, device: int) -> None:
+    def _follow_shut_sharing(self, node: int, device: int) -> None:
         """Brings a device that jobs share in step with whether it is shut."""
         if self._is_open(node, device):
             sharing = self._sharing_but_shut.get((node, device), int(self.open_sharing[node, device]))

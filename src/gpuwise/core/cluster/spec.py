@@ -1,84 +1,12 @@
-"""What a user declares: a job, a node, a cluster."""
+"""What a user declares of a cluster and its nodes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.needs import ANY_SHARING, Forecast, JobNeeds, Role, Sharing, Source, only_held_as
-from gpuwise.core.job.property import Property
-from gpuwise.core.job.rules import check_together
-from gpuwise.core.job.schema import LabelValues, check
-from gpuwise.core.units import WHOLE_GPU_MILLI
-
-__all__ = [
-    "ANY_SHARING", "ClusterSpec", "Forecast", "JobNeeds", "JobSpec", "Labels", "NodeSpec", "Role", "Sharing", "Source",
-    "field_names", "only_held_as", "slice_name",
-]  # fmt: skip
-
-Labels = LabelValues
-"""Keys of labels, each with the values that will do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec(JobNeeds):
-    """A training job as the engine knows it: what its user declares, with what is forecast of it."""
-
-    # fmt: off
-    id: Annotated[str, Property(help="Unique name of the job.")]
-    submit_s: Annotated[float, Property(
-        help="When it is submitted, in seconds since the start.", noun="a time", unit="s", low=0, high=1e18, column="f8"
-    )] = 0.0
-    duration_s: Annotated[float, Property(
-        help="Forecast run time, alone, on the GPUs it asks for.", noun="a duration", unit="s", low=0, above=True,
-        high=1e18, column="f8",
-    )]
-    duration_low_s: Annotated[float, Property(
-        help="Lower end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
-    )] = math.nan
-    duration_high_s: Annotated[float, Property(
-        help="Upper end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
-    )] = math.nan
-    duration_source: Annotated[Source, Property(
-        help="Where duration_s comes from.", column="i1", coded=True
-    )] = Source.DECLARED
-    deadline_s: Annotated[float, Property(
-        help="When it should have ended, on the clock of submit_s; inf is none.", noun="a deadline in s", unit="s",
-        or_inf=True, column="f8",
-    )] = math.inf
-    tenant: Annotated[str, Property(
-        help="Whose share it counts against: user, queue, account, virtual cluster.", column="i4", coded=True
-    )] = ""
-    # fmt: on
-
-    def __post_init__(self) -> None:
-        check(self, f"job {self.id!r}")
-        check_together(self, f"job {self.id!r}")
-
-    @property
-    def total_steps(self) -> float:
-        """Training steps in all; where they are not known, one for each second of the run time."""
-        return self.duration_s if self.steps is None else self.steps
-
-    @property
-    def duration(self) -> Forecast:
-        """What is forecast of its run time."""
-        return Forecast(self.duration_s, self.duration_low_s, self.duration_high_s, self.duration_source)
-
-
-COMPUTE_SLICES = 7
-"""Compute slices of a GPU with MIG, of which a slice has one or more."""
-FEWER_COMPUTE_SLICES = {"A30": 4, "RTXPRO6000": 4, "RTXPRO4500": 2}
-
-
-def slice_name(gpu_type: str, milli: int) -> str:
-    """What ``speeds`` call a MIG slice with so many thousandths of a GPU: ``A100/2g``."""
-    whole = FEWER_COMPUTE_SLICES.get(gpu_type, COMPUTE_SLICES)
-    return f"{gpu_type}/{max(1, round(milli * whole / WHOLE_GPU_MILLI))}g"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +140,3 @@ class ClusterSpec:
             else:
                 groups.append((node.gpus, node.gpu_type, 1))
         return "+".join(f"{count}x{gpus}:{gpu_type}" for gpus, gpu_type, count in groups)
-
-
-def field_names(spec: type[JobSpec] | type[NodeSpec]) -> Iterable[str]:
-    """The names a user may set on a job or a node."""
-    return (field.name for field in fields(spec))

@@ -1,9 +1,60 @@
-"""What must hold between the properties of a job."""
+"""A job as the engine knows it, and what must be true of the properties of a job together."""
 
 from __future__ import annotations
 
-from gpuwise.core.job.needs import JobNeeds
-from gpuwise.core.job.property import PropertyError
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpuwise.core.job.needs import Forecast, JobNeeds, Source
+from gpuwise.core.job.property import Property, PropertyError
+from gpuwise.core.job.schema import check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec(JobNeeds):
+    """A training job as the engine knows it: what its user declares, with what is forecast of it."""
+
+    # fmt: off
+    id: Annotated[str, Property(help="Unique name of the job.")]
+    submit_s: Annotated[float, Property(
+        help="When it is submitted, in seconds since the start.", noun="a time", unit="s", low=0, high=1e18, column="f8"
+    )] = 0.0
+    duration_s: Annotated[float, Property(
+        help="Forecast run time, alone, on the GPUs it asks for.", noun="a duration", unit="s", low=0, above=True,
+        high=1e18, column="f8",
+    )]
+    duration_low_s: Annotated[float, Property(
+        help="Lower end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
+    )] = math.nan
+    duration_high_s: Annotated[float, Property(
+        help="Upper end of the forecast of duration_s.", unit="s", low=0, high=1e18, or_nan=True, column="f8"
+    )] = math.nan
+    duration_source: Annotated[Source, Property(
+        help="Where duration_s comes from.", column="i1", coded=True
+    )] = Source.DECLARED
+    deadline_s: Annotated[float, Property(
+        help="When it should have ended, on the clock of submit_s; inf is none.", noun="a deadline in s", unit="s",
+        or_inf=True, column="f8",
+    )] = math.inf
+    tenant: Annotated[str, Property(
+        help="Whose share it counts against: user, queue, account, virtual cluster.", column="i4", coded=True
+    )] = ""
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check(self, f"job {self.id!r}")
+        check_together(self, f"job {self.id!r}")
+
+    @property
+    def total_steps(self) -> float:
+        """Training steps in all; where they are not known, one for each second of the run time."""
+        return self.duration_s if self.steps is None else self.steps
+
+    @property
+    def duration(self) -> Forecast:
+        """What is forecast of its run time."""
+        return Forecast(self.duration_s, self.duration_low_s, self.duration_high_s, self.duration_source)
 
 
 def check_together(job: JobNeeds, of: str = "") -> None:

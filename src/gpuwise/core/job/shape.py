@@ -1,15 +1,65 @@
-"""The tasks of a job with roles: how many there are of each, where, and what they need there."""
+"""What a job asks for: its shape, and the tasks of its roles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 
 from gpuwise.core.commands import Placement, TaskGrant
-from gpuwise.core.job.needs import Role
+from gpuwise.core.job.needs import Role, Sharing
 from gpuwise.core.job.property import PropertyError
-from gpuwise.core.job.table import Shape
-from gpuwise.core.units import format_bytes
+from gpuwise.core.job.schema import LabelValues
+from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
+
+ParkedMemory = tuple[tuple[str, str, float], ...]
+"""Node, device and bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a job asks for; jobs that ask for the same have the same shape, so one look answers for all of them."""
+
+    id: int
+    gpus: int
+    min_gpus: int
+    max_gpus: int
+    milli: int
+    gpu_memory_bytes: float
+    gpu_types: tuple[str, ...]
+    sharing: frozenset[Sharing]
+    cpus: float
+    memory_bytes: float
+    require: LabelValues = ()
+    """Labels its nodes must have, each with the values that will do."""
+    prefer: LabelValues = ()
+    within: str = ""
+    """A label in which all its nodes must agree, or ``node`` for a single one; empty is anywhere."""
+    roles: tuple[Role, ...] = ()
+    """Groups of tasks that start together; empty is a plain job."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that refused to start it, and where it is not tried again soon."""
+    parked: ParkedMemory = ()
+    """Memory that its own parked processes keep: claimed against all others, and not against itself."""
+    whole: bool = field(init=False)
+    """Whether it asks for whole GPUs (or none)."""
+    needs_host: bool = field(init=False)
+    """Whether it asks for CPUs or memory of the node; a job with roles may, for its tasks."""
+    alone: bool = field(init=False)
+    """Whether it may hold GPUs alone."""
+    any_node: bool = field(init=False)
+    """Whether one node is as good as another: no label is required or preferred, and none is to be avoided."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "any_node", not (self.require or self.prefer or self.avoid))
+        object.__setattr__(self, "whole", self.milli == WHOLE_GPU_MILLI)
+        object.__setattr__(self, "needs_host", self.cpus > 0 or self.memory_bytes > 0 or bool(self.roles))
+        object.__setattr__(self, "alone", Sharing.EXCLUSIVE in self.sharing)
+
+
+PASSING = ("avoid", "parked")
+"""What a job has of its shape for a while only; most have none of it."""
+SHAPE_FIELDS = tuple(each.name for each in fields(Shape) if each.init and each.name not in ("id", *PASSING))
+"""What jobs of one shape have declared in common, in the order of a shape's key."""
 
 
 def task_counts(tasks: Iterable[TaskGrant]) -> dict[str, int]:
