@@ -16,7 +16,7 @@ from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
-from gpuwise.core.units import GIB
+from gpuwise.core.units import GIB, UNLIMITED
 
 SHARED, TIME_SLICE = Sharing.SHARED, Sharing.TIME_SLICE
 node_numbers = st.sets(st.integers(0, 300))
@@ -25,7 +25,7 @@ node_numbers = st.sets(st.integers(0, 300))
 def snapshot(capacity: Capacity) -> dict[str, Any]:
     """Everything that is free, in a form that later changes do not touch."""
     lists = {"idle": capacity.idle, "by_idle": capacity.by_idle, "idle_total": capacity.idle_total, "up": capacity.up}
-    arrays = ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing")
+    arrays = ("free_cpu_milli", "free_host_bytes", "open_milli", "open_memory", "open_sharing")
     return {
         **{name: repr(value) for name, value in lists.items()},
         **{name: getattr(capacity, name).tolist() for name in arrays},
@@ -97,6 +97,41 @@ def test_a_node_out_of_service_is_in_no_index():
     assert capacity.idle_total == [6, 4]
 
 
+@pytest.mark.parametrize(
+    ("cpus", "number", "on"),
+    [(0.1, 10, 1.0), (1 / 3, 3, 1.0), (1 / 6, 6, 1.0), (0.07, 100, 7.0), (1.001, 1, 1.001), (0.57, 4, 2.28)],
+)
+def test_what_fits_by_the_numbers_declared_fits_and_no_more(cpus: float, number: int, on: float):
+    capacity = capacity_of(cluster(node("a", 64, cpus=on)))
+    shape = one_shape(cpus=cpus)
+    for device in range(number):
+        assert capacity.hosts(shape, 1) == 1
+        if device < 64:
+            capacity.take(Placement((Grant(0, 1 << device),)), shape)
+        else:
+            capacity.take(Placement((Grant(0, 0),)), one_shape(gpus=0, cpus=cpus))
+    assert capacity.hosts(shape, 1) == 0
+    assert capacity.free_cpus[0] < cpus
+
+
+def test_a_need_that_is_spread_over_nodes_is_never_more_than_was_declared():
+    capacity = capacity_of(cluster(*(node(name, 4, cpus=10.0, memory_bytes=10.0) for name in "abc")))
+    shape = one_shape(gpus=3, cpus=10.0, memory_bytes=10.0)
+    for device in range(3):  # a third of ten on each node, three times
+        capacity.take(on((0, device), (1, device), (2, device)), shape)
+    assert capacity.free_cpus.tolist() == [0.001] * 3  # 10.000 - 3 × 3.333
+    assert capacity.free_memory.tolist() == [1.0] * 3
+
+
+def test_what_is_not_modelled_does_not_run_out():
+    capacity = capacity_of(cluster(node("a", 1)))
+    shape = one_shape(gpu_frac=0.001, cpus=1e6, memory_bytes=2.0**60, gpu_memory_bytes=2.0**60)
+    for _ in range(1000):
+        capacity.take(on((0, 0), sharing=SHARED, milli=1), shape)
+    assert (capacity.free_cpus[0], capacity.free_memory[0]) == (np.inf, np.inf)
+    assert capacity.open_memory[0, 0] == UNLIMITED
+
+
 def test_rounding_does_not_add_up_over_many_jobs():
     total = 64e9 + 0.3
     capacity = capacity_of(cluster(node("a", 2, memory_bytes=total)))
@@ -109,7 +144,7 @@ def test_rounding_does_not_add_up_over_many_jobs():
         capacity.take(on((0, 1)), other)
         capacity.give(on((0, 0)), one)
         capacity.give(on((0, 1)), other)
-    assert capacity.free_memory[0] == total
+    assert capacity.free_memory[0] == 64e9  # whole bytes
     assert list(members(capacity.hosts(one_shape(memory_bytes=total), 1))) == [0]
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError, nearest_names
-from gpuwise.core.units import format_bytes, format_duration, parse_bytes, parse_duration_s
+from gpuwise.core.units import (
+    UNLIMITED,
+    cpu_milli,
+    format_bytes,
+    format_duration,
+    less,
+    parse_bytes,
+    parse_duration_s,
+    whole_bytes,
+)
 
 DURATIONS = {
     "90": 90.0,
@@ -124,3 +134,21 @@ def test_unknown_names_come_with_the_nearest_known_ones():
 def test_all_names_are_shown_when_they_are_few_and_none_is_near():
     assert nearest_names("zzz", ["fifo", "srtf"]) == ["fifo", "srtf"]
     assert nearest_names("zzz", [f"name{i}" for i in range(13)]) == []
+
+
+@given(st.decimals(0, 10**6, places=3))
+def test_thousandths_of_cpus_are_exact_up_to_three_decimals(cpus: Decimal):
+    assert cpu_milli(float(cpus)) == 1000 * cpus
+
+
+@given(st.floats(0, 2.0**60), st.floats(0, 2.0**60))
+def test_amounts_are_rounded_down_and_keep_their_order(one: float, other: float):
+    assert whole_bytes(one) <= one < whole_bytes(one) + 1
+    if one <= other:
+        assert whole_bytes(one) <= whole_bytes(other)
+        assert cpu_milli(one) <= cpu_milli(other)
+
+
+def test_an_infinite_amount_is_unlimited_and_stays_so():
+    assert cpu_milli(math.inf) == whole_bytes(math.inf) == less(UNLIMITED, 5) == UNLIMITED
+    assert less(5, 7) == -2

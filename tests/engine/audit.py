@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.job.life_cycle import ENDED, PLACED, WAITING, Status
 from gpuwise.core.job.needs import Role, Sharing
+from gpuwise.core.units import UNLIMITED
 
 WHOLE = 1000
 
@@ -69,7 +73,7 @@ def _check_shares(state: ClusterState, where: tuple[int, int], shares: list[int]
     assert capacity.open_sharing[where] == (0 if is_shut(state, where) else mode)
     assert capacity.open_milli[where] == (WHOLE - milli if shares else 0)
     left = state.nodes.memory_of(where[0]) - claimed_memory(state, where) - memory
-    assert capacity.open_memory[where] == (left if shares else 0)
+    assert capacity.open_memory[where] == (min(left, UNLIMITED) if shares else 0)
 
 
 def is_shut(state: ClusterState, where: tuple[int, int]) -> bool:
@@ -103,24 +107,28 @@ def _check_buckets(state: ClusterState) -> None:
 
 def _check_hosts(state: ClusterState) -> None:
     capacity, nodes, count = state.capacity, state.nodes, len(state.nodes)
-    cpus, memory = nodes.cpus[:count].copy(), nodes.memory_bytes[:count].copy()
-    assert sorted(state.placed_jobs.array().tolist()) == sorted(state.placed), "the array of holders is not who holds"
+    cpus = [1000.0 * each for each in nodes.cpus[:count].tolist()]  # whole thousandths, or infinite
+    memory = nodes.memory_bytes[:count].tolist()
+    assert sorted(state.placed_jobs.array().tolist()) == sorted(state.placed), "the array is not of the placed jobs"
     for job, placement in state.placed.items():
         shape = state.jobs.shape_of(job)
         needs_of = {role.name: role for role in shape.roles}
         for task in placement.tasks:
-            cpus[task.node] -= task.number * needs_of[task.role].cpus
-            memory[task.node] -= task.number * needs_of[task.role].memory_bytes
+            cpus[task.node] -= task.number * math.floor(1000 * needs_of[task.role].cpus)
+            memory[task.node] -= task.number * math.floor(needs_of[task.role].memory_bytes)
+        gpus: Counter[int] = Counter()
         for grant in () if shape.roles else placement.grants:
-            part = grant.devices.bit_count() / shape.gpus if shape.gpus else 1.0
-            cpus[grant.node] -= shape.cpus * part
-            memory[grant.node] -= shape.memory_bytes * part
-    assert (cpus >= -1e-6).all(), "CPUs are handed out twice"
-    assert (memory >= -1.0).all(), "memory is handed out twice"
+            gpus[grant.node] += grant.devices.bit_count()
+        for node, number in gpus.items():
+            part = Fraction(number, shape.gpus) if shape.gpus else 1
+            cpus[node] -= math.floor(math.floor(1000 * shape.cpus) * part)
+            memory[node] -= math.floor(math.floor(shape.memory_bytes) * part)
+    assert min(cpus, default=0) >= 0, "CPUs are allocated twice"
+    assert min(memory, default=0) >= 0, "memory is allocated twice"
     for node, claim in capacity.claims.items():
-        cpus[node], memory[node] = max(0.0, cpus[node] - claim.cpus), max(0.0, memory[node] - claim.memory_bytes)
-    np.testing.assert_allclose(capacity.free_cpus[:count], cpus, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(capacity.free_memory[:count], memory, rtol=0, atol=1.0)
+        cpus[node], memory[node] = max(0, cpus[node] - 1000 * claim.cpus), max(0, memory[node] - claim.memory_bytes)
+    assert capacity.free_cpus[:count].tolist() == [each / 1000 for each in cpus]
+    assert capacity.free_memory[:count].tolist() == memory
 
 
 def _check_slices(state: ClusterState, held: _Held) -> None:
@@ -223,7 +231,7 @@ def picture(state: ClusterState) -> dict[str, Any]:
     held = {name: repr(column.tolist()) for name, column in state.jobs.columns().items()}
     for name in ("idle", "by_idle", "idle_total", "up", "down", "lost", "claims", "shut", "layouts", "free_slices"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name))
-    for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
+    for name in ("free_cpu_milli", "free_host_bytes", "open_milli", "open_memory", "open_sharing"):
         held[f"capacity.{name}"] = repr(getattr(capacity, name).tolist())
     return {**held, "waiting": list(state.waiting), "placed": dict(state.placed), "nodes": list(state.nodes.names)}
 
@@ -232,5 +240,5 @@ def _same_capacity(left: ClusterState, right: ClusterState) -> None:
     ours, theirs = left.capacity, right.capacity
     for name in ("idle", "by_idle", "idle_total", "up", "down", "lost", "claims", "shut", "layouts", "free_slices"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    for name in ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing"):
+    for name in ("free_cpu_milli", "free_host_bytes", "open_milli", "open_memory", "open_sharing"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

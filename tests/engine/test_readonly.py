@@ -55,7 +55,7 @@ WRITES: dict[str, Callable[[ClusterView, Draft], Any]] = {
     "idle devices": lambda view, _: view.capacity.idle.__setitem__(0, 0),
     "nodes by idle devices": lambda view, _: view.capacity.by_idle.__setitem__(0, []),
     "nodes of a type by idle devices": lambda view, _: exec("b[0][2] = 0", {"b": view.capacity.by_idle}),
-    "free CPUs": lambda view, _: view.capacity.free_cpus.__setitem__(0, 0.0),
+    "free CPUs": lambda view, _: view.capacity.free_cpu_milli.__setitem__(0, 0.0),
     "slices": lambda view, _: view.capacity.layouts.pop((1, 0)),
     "free slices": lambda view, _: view.capacity.free_slices.__setitem__((1, 0), ()),
     "a list replaced": lambda view, _: setattr(view.capacity, "idle", []),
@@ -69,10 +69,10 @@ WRITES: dict[str, Callable[[ClusterView, Draft], Any]] = {
     "those that hold GPUs": lambda view, _: view.placed_jobs().__setitem__(0, 1),
     "the view itself": lambda view, _: setattr(view, "capacity", None),
     "an untouched draft": lambda _, draft: draft.capacity.take(on((0, 1)), draft.view.shape(1)),
-    "the free CPUs of a fork": lambda view, _: view.capacity.fork().free_cpus.__setitem__(0, 0.0),
+    "the free CPUs of a fork": lambda view, _: view.capacity.fork().free_cpu_milli.__setitem__(0, 0.0),
     "the slices of a fork": lambda view, _: view.capacity.fork().layouts.pop((1, 0)),
     "the nodes of a fork": lambda view, _: view.capacity.fork().nodes.gpus.__setitem__(0, 9),
-    "a fork of a fork": lambda view, _: view.capacity.fork().fork().free_memory.__setitem__(0, 0.0),
+    "a fork of a fork": lambda view, _: view.capacity.fork().fork().free_host_bytes.__setitem__(0, 0.0),
 }
 
 
@@ -111,7 +111,7 @@ def test_what_a_draft_writes_to_its_own_copy_stays_there() -> None:
     draft.start(1)
     draft.capacity.give(on((0, 1)), draft.view.shape(1))
     draft.capacity.repartition(1, 0, ())
-    draft.capacity.free_cpus[0] = 0.0
+    draft.capacity.free_cpu_milli[0] = 0
     assert picture(engine.state) == before
 
 

@@ -213,7 +213,7 @@ def test_tables_hold_what_is_usable(seed: int) -> None:
     cpus = np.append(rng.integers(0, 30, nodes - 1) / 2, math.inf)
     gpu_type = rng.integers(0, len(TYPES), nodes)
     tables = UsableTables(classes, TYPES, devices)
-    usable = tables.usable(tables.rows(gpu_type, cpus), free, (free == 1000).sum(axis=1))
+    usable = tables.usable(tables.rows(gpu_type, 1000 * cpus), free, (free == 1000).sum(axis=1))
     expected = [fragmentation(classes, c, f, TYPES[t]) for c, f, t in zip(cpus, free.tolist(), gpu_type, strict=True)]
     np.testing.assert_allclose(free.sum(axis=1) - usable, expected, atol=1e-9)
 

@@ -15,6 +15,30 @@ DAY_S = 86400.0
 
 WHOLE_GPU_MILLI = 1000
 """GPU shares are counted in thousandths, so that sums of fractions are exact."""
+UNLIMITED = 2**62
+"""What a node has of a resource that is not modelled (infinite); it stays the same whatever is taken from it."""
+
+
+def cpu_milli(cpus: float) -> int:
+    """CPUs in whole thousandths, rounded down.
+
+    Capacities and needs are counted in whole thousandths of a CPU and whole bytes, so that sums and comparisons are
+    exact. Both are rounded down, and so is the part of a job's need that falls on one of its nodes: what fits by the
+    numbers that were declared always fits, and a job is given at most a thousandth of a CPU and a byte per node more
+    than was counted. Numbers with up to three decimals are exact: ten jobs of 0.1 CPUs fit on one CPU.
+    """
+    return int(round(cpus * 1000, 6)) if cpus * 1000 < UNLIMITED else UNLIMITED
+
+
+def whole_bytes(size: float) -> int:
+    """A size in whole bytes, rounded down as `cpu_milli` is."""
+    return int(size) if size < UNLIMITED else UNLIMITED
+
+
+def less(available: int, used: int) -> int:
+    """What is left of an amount when some of it is used, or freed again if negative; an unlimited one stays so."""
+    return available if available == UNLIMITED else available - used
+
 
 _DURATION_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": MINUTE_S, "min": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 _BYTE_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

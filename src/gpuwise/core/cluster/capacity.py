@@ -11,13 +11,15 @@ from gpuwise.core.cluster.host import HostResources
 from gpuwise.core.cluster.mig_slices import MigSlices
 from gpuwise.core.cluster.nodes import NodeSet, NodeTable, members
 from gpuwise.core.cluster.spec import NodeSpec
+from gpuwise.core.cluster.whole_gpus import replaced
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.needs import EXCLUSIVE, Sharing
-from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.shape import Shape, host_needs
 from gpuwise.core.quick import copier
+from gpuwise.core.units import cpu_milli, whole_bytes
 
-_ARRAYS = ("free_cpus", "free_memory", "open_milli", "open_memory", "open_sharing")
+_ARRAYS = ("free_cpu_milli", "free_host_bytes", "open_milli", "open_memory", "open_sharing")
 _SHARED = frozenset((*_ARRAYS, "layouts", "free_slices"))
 """What copies share until one of them writes to it."""
 
@@ -87,7 +89,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
             self.set_up(node, False)
 
     def _empty(self, node: int) -> None:
-        self.lost = MappingProxyType({each: mask for each, mask in self.lost.items() if each != node})
+        self.lost = replaced(self.lost, node)
         self.set_claim(node, Claim())
         self._shut_devices(node)
         for where in [where for where in self.layouts if where[0] == node]:
@@ -97,20 +99,16 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
     def set_device_up(self, node: int, device: int, up: bool) -> None:
         """Puts an empty device back in service, or takes it out."""
         mask = self.lost.get(node, 0) & ~(1 << device) | (0 if up else 1 << device)
-        others = {each: was for each, was in self.lost.items() if each != node}
-        self.lost = MappingProxyType(others | ({node: mask} if mask else {}))
+        self.lost = replaced(self.lost, node, mask or None)
         self._shut_devices(node)
 
     def set_claim(self, node: int, claim: Claim) -> None:
         """Says what others use of a node now; what jobs hold stays theirs until they leave."""
         if claim == self.claims.get(node, Claim()):
             return
-        others = {each: known for each, known in self.claims.items() if each != node}
-        self.claims = MappingProxyType(others)
-        if claim != Claim():
-            self.claims = MappingProxyType(others | {node: claim})
-        self._claim_memory(node, {device: memory for device, memory, _ in claim.devices})
-        self._claim_host(node, claim.cpus, claim.memory_bytes)
+        self.claims = replaced(self.claims, node, claim if claim != Claim() else None)
+        self._claim_memory(node, {device: whole_bytes(memory) for device, memory, _ in claim.devices})
+        self._claim_host(node, (cpu_milli(claim.cpus), whole_bytes(claim.memory_bytes)))
         self._shut_devices(node)
 
     def _shut_devices(self, node: int) -> None:
@@ -150,9 +148,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
 
     def take(self, placement: Placement, shape: Shape) -> None:
         """Hands out a placement; fails if any of it is not free, and then leaves nothing changed."""
-        on_host = shape.needs_host
-        if on_host:
-            self._check_host(placement, shape)
+        needs = self._checked_host(placement, shape) if shape.needs_host else None
         if placement.sharing is EXCLUSIVE:
             if self.claimed_memory:
                 self._check_memory(placement, shape)
@@ -161,8 +157,8 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
             self._take_slices(placement, shape)
         else:
             self._take_shares(placement, shape)
-        if on_host:
-            self._move_host(placement, shape, -1.0)
+        if needs is not None:
+            self._use_host(needs)
 
     def retake(self, placement: Placement, shape: Shape) -> None:
         """Undoes `give`: hands out again what was held before, also where a drain or a claim gives nobody new a place.
@@ -177,7 +173,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
             self._retake_shares(placement, shape)
         if shape.needs_host:
             self._keep_apart(placement)
-            self._move_host(placement, shape, -1.0)
+            self._use_host(host_needs(placement, shape))
 
     def retake_from(
         self, origin: Capacity, placement: Placement, shape: Shape, newcomers: Collection[int] = ()
@@ -199,17 +195,17 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
     def _is_overdrawn(self, placement: Placement, origin: Capacity, newcomers: Collection[int]) -> bool:
         """Whether less is left where a placement is than nothing, or than was left in the first place."""
 
-        def least(node: int, was: float) -> float:
-            return 0.0 if node in newcomers else min(0.0, was)
+        def least(node: int, was: int) -> int:
+            return 0 if node in newcomers else min(0, was)
 
         for node in placement.nodes:
-            claims = self.claimed_host.get(node, (0.0, 0.0))
+            claims = self.claimed_host.get(node, (0, 0))
             rooms = zip(self.left(node), origin.left(node), claims, strict=True)
-            if any(now - claim < least(node, was - claim) - 1e-3 for now, was, claim in rooms):
+            if any(now - claim < least(node, was - claim) for now, was, claim in rooms):
                 return True
         if placement.sharing in (Sharing.EXCLUSIVE, Sharing.MIG):
             return False
-        return any(self.open_memory[at] < least(at[0], origin.open_memory[at]) - 1.0 for at in placement.devices())
+        return any(self.open_memory[at] < least(at[0], origin.open_memory[at]) for at in placement.devices())
 
     def give(self, placement: Placement, shape: Shape) -> None:
         """Takes a placement back."""
@@ -221,14 +217,14 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         else:
             self._give_shares(placement, shape)
         if shape.needs_host:
-            self._move_host(placement, shape, 1.0)
+            self._use_host(host_needs(placement, shape), -1)
 
     def _check_memory(self, placement: Placement, shape: Shape) -> None:
         for node, devices, _ in placement.grants:
             if devices & self.idle[node] & ~self.usable(node, shape):
                 raise OverAllocationError(
                     f"node {self.nodes.names[node]}: others use so much memory of devices {devices:#x} that "
-                    f"{shape.gpu_memory_bytes:g} bytes are not left on each"
+                    f"{shape.gpu_bytes} bytes are not left on each"
                 )
 
 

@@ -39,7 +39,7 @@ class EligibleNodes(SharedGpus):
                 code
                 for code, name in enumerate(nodes.types)
                 if (not shape.gpu_types or name in shape.gpu_types)
-                and nodes.type_memory_bytes[code] >= shape.gpu_memory_bytes
+                and nodes.type_gpu_bytes[code] >= shape.gpu_bytes
                 and nodes.type_nodes[code]
             )
         return known

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuwise.core.cluster.nodes import NodeTable
-from gpuwise.core.cluster.whole_gpus import WholeGpus
+from gpuwise.core.cluster.whole_gpus import WholeGpus, replaced
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.shape import Shape
@@ -19,8 +21,8 @@ class MigSlices(WholeGpus):
         self.layouts: Layouts = {}
         """Slices of the partitioned devices."""
         self.free_slices: Layouts = {}
-        self._slices_but_shut: Layouts = {}
-        """Free slices of devices that are shut; replaced whole."""
+        self._slices_but_shut: Mapping[tuple[int, int], tuple[MigSlice, ...]] = {}
+        """Free slices of devices that are shut."""
 
     def repartition(self, node: int, device: int, slices: tuple[MigSlice, ...]) -> None:
         """Cuts an empty device into slices, or makes it whole."""
@@ -49,7 +51,7 @@ class MigSlices(WholeGpus):
         for grant in placement.grants:
             where = (grant.node, grant.devices.bit_length() - 1)
             piece = self.slice_at(*where, grant.slice_start)
-            usable = self.up[grant.node] and piece is not None and piece.memory_bytes >= shape.gpu_memory_bytes
+            usable = self.up[grant.node] and piece is not None and piece.memory_bytes >= shape.gpu_bytes
             if piece is None or not usable or piece not in self.free_slices[where] or (where, piece) in wanted:
                 raise OverAllocationError(
                     f"node {self.nodes.names[grant.node]}: no free slice at {where[1]}/{grant.slice_start}"
@@ -81,8 +83,7 @@ class MigSlices(WholeGpus):
         pieces = tuple(each for each in layouts[where] if each.start in starts)
         shut = self.shut.get(where[0], 0) >> where[1] & 1
         if shut or where in self._slices_but_shut:
-            others = {at: each for at, each in self._slices_but_shut.items() if at != where}
-            self._slices_but_shut = {**others, where: pieces} if shut else others
+            self._slices_but_shut = replaced(self._slices_but_shut, where, pieces if shut else None)
         free[where] = () if shut else pieces
 
     def _follow_shut_slices(self, node: int, device: int) -> None:

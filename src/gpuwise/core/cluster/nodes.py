@@ -13,6 +13,7 @@ from gpuwise.core.assignments import Where
 from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.tables import Array, Table
+from gpuwise.core.units import whole_bytes
 
 if TYPE_CHECKING:
     from gpuwise.core.job.shape import Shape
@@ -65,6 +66,8 @@ class NodeTable(Table):
         self.types: list[str] = []
         """Names of the GPU types; types that differ in memory or speed only have the same name."""
         self.type_memory_bytes: list[float] = []
+        self.type_gpu_bytes: list[int] = []
+        """The same in whole bytes, `UNLIMITED` where it is not known: what capacities count with."""
         self.type_speed: list[float] = []
         self._where: dict[Grant, Where] = {}
         self.type_nodes: list[int] = []
@@ -106,6 +109,7 @@ class NodeTable(Table):
             code = self._type_codes[kind] = len(self.types)
             self.types.append(spec.gpu_type)
             self.type_memory_bytes.append(spec.gpu_memory_bytes)
+            self.type_gpu_bytes.append(whole_bytes(spec.gpu_memory_bytes))
             self.type_speed.append(spec.speed)
             self.type_nodes.append(0)
         return code

@@ -8,14 +8,14 @@ from types import MappingProxyType
 import numpy as np
 
 from gpuwise.core.cluster.nodes import NodeTable
-from gpuwise.core.cluster.whole_gpus import WholeGpus
+from gpuwise.core.cluster.whole_gpus import WholeGpus, replaced
 from gpuwise.core.commands import Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.units import WHOLE_GPU_MILLI, less, whole_bytes
 
-OPEN_ARRAYS = (("open_milli", "i4"), ("open_memory", "f8"), ("open_sharing", "i1"))
+OPEN_ARRAYS = (("open_milli", "i4"), ("open_memory", "i8"), ("open_sharing", "i1"))
 
 
 class SharedGpus(WholeGpus):
@@ -25,38 +25,38 @@ class SharedGpus(WholeGpus):
         super().__init__(nodes)
         self.open_milli: Array = np.zeros((0, 0), dtype="i4")
         """What is left of each device that is open to sharing; 0 on all others."""
-        self.open_memory: Array = np.zeros((0, 0))
+        self.open_memory: Array = np.zeros((0, 0), dtype="i8")
         self.open_sharing: Array = np.zeros((0, 0), dtype="i1")
         """How an open device is shared; 0 (exclusive) where it is not open, or is shut."""
-        self.claimed_memory: Mapping[tuple[int, int], float] = MappingProxyType({})
-        """GPU memory that others than running jobs use, by node and device; replaced whole."""
-        self._sharing_but_shut: dict[tuple[int, int], int] = {}
+        self.claimed_memory: Mapping[tuple[int, int], int] = MappingProxyType({})
+        """GPU memory that others than running jobs use, by node and device."""
+        self._sharing_but_shut: Mapping[tuple[int, int], int] = {}
 
-    def memory_left(self, node: int, device: int) -> float:
-        """Memory of an empty device that others leave."""
-        memory = self.nodes.memory_of(node)
-        return memory - self.claimed_memory.get((node, device), 0.0) if self.claimed_memory else memory
+    def memory_left(self, node: int, device: int) -> int:
+        """Memory of an empty device that others leave, in bytes; `UNLIMITED` where it is not known."""
+        size = self.nodes.type_gpu_bytes[self.nodes.type_of[node]]
+        return less(size, self.claimed_memory.get((node, device), 0)) if self.claimed_memory else size
 
     def usable(self, node: int, shape: Shape) -> int:
         """The idle devices of a node with enough memory left for a shape, as a bit mask."""
         idle = self.idle[node]
-        if self.claimed_memory and (need := shape.gpu_memory_bytes):
+        if self.claimed_memory and (need := shape.gpu_bytes):
             for device in range(idle.bit_length()):
                 if (node, device) in self.claimed_memory and self._left_for(shape, node, device) < need:
                     idle &= ~(1 << device)
         return idle
 
-    def _left_for(self, shape: Shape, node: int, device: int) -> float:
+    def _left_for(self, shape: Shape, node: int, device: int) -> int:
         """Memory of an empty device that others than the job itself leave."""
         return self.memory_left(node, device) + self._parked(shape, node, device)
 
-    def _parked(self, shape: Shape, node: int, device: int) -> float:
-        """Memory of a device that a job's own parked processes keep: it is theirs again when they go on."""
+    def _parked(self, shape: Shape, node: int, device: int) -> int:
+        """Memory of a device that a job's own parked processes keep: it is theirs again when they resume."""
         if not shape.parked:
-            return 0.0
+            return 0
         at = (self.nodes.names[node], self.nodes.specs[node].device_id(device))
-        kept = sum(memory for *where, memory in shape.parked if tuple(where) == at)
-        return min(kept, self.claimed_memory.get((node, device), 0.0))
+        kept = whole_bytes(sum(memory for *where, memory in shape.parked if tuple(where) == at))
+        return min(kept, self.claimed_memory.get((node, device), 0))
 
     def _grow_open(self, count: int, devices: int) -> None:
         had, had_devices = self.open_milli.shape
@@ -76,15 +76,15 @@ class SharedGpus(WholeGpus):
                 room, memory = WHOLE_GPU_MILLI, self._left_for(shape, node, device)
             elif self.open_sharing[node, device] == sharing and self.up[node]:
                 room = int(self.open_milli[node, device])
-                memory = float(self.open_memory[node, device]) + self._parked(shape, node, device)
+                memory = self.open_memory.item(node, device) + self._parked(shape, node, device)
             else:
                 raise OverAllocationError(
                     f"node {self.nodes.names[node]}: device {device} is not open to {sharing.name}"
                 )
-            if room < milli or memory < shape.gpu_memory_bytes:
+            if room < milli or memory < shape.gpu_bytes:
                 raise OverAllocationError(
-                    f"node {self.nodes.names[node]}: device {device} has {room}/1000 and {max(0.0, memory):g} bytes "
-                    f"left; {milli} and {shape.gpu_memory_bytes:g} asked"
+                    f"node {self.nodes.names[node]}: device {device} has {room}/1000 and {max(0, memory)} bytes "
+                    f"left; {milli} and {shape.gpu_bytes} asked"
                 )
         self._enter_shares(placement, shape)
 
@@ -107,16 +107,16 @@ class SharedGpus(WholeGpus):
                 memory_left[node, device] = self.memory_left(node, device)
                 self._set_sharing(node, device, int(placement.sharing))
             milli_left[node, device] -= placement.milli
-            memory_left[node, device] -= shape.gpu_memory_bytes
+            memory_left[node, device] = less(memory_left.item(node, device), shape.gpu_bytes)
 
     def _give_shares(self, placement: Placement, shape: Shape) -> None:
         milli_left, memory_left = self._own("open_milli"), self._own("open_memory")
         for node, device in placement.devices():
             milli_left[node, device] += placement.milli
-            memory_left[node, device] += shape.gpu_memory_bytes
+            memory_left[node, device] = less(memory_left.item(node, device), -shape.gpu_bytes)
             if milli_left[node, device] == WHOLE_GPU_MILLI:
                 milli_left[node, device] = 0
-                memory_left[node, device] = 0.0
+                memory_left[node, device] = 0
                 self._set_sharing(node, device, 0)
                 self._set_idle(node, self.idle[node] | 1 << device)
 
@@ -125,12 +125,10 @@ class SharedGpus(WholeGpus):
     def _set_sharing(self, node: int, device: int, sharing: int) -> None:
         """How a device is shared from now on; one that is shut says so only when it is not shut any more."""
         where, how = (node, device), self._own("open_sharing")
-        if where in self._sharing_but_shut:
-            self._sharing_but_shut = {at: mode for at, mode in self._sharing_but_shut.items() if at != where}
-        if sharing and self.shut.get(node, 0) >> device & 1:
-            self._sharing_but_shut = {**self._sharing_but_shut, where: sharing}
-            sharing = 0
-        how[node, device] = sharing
+        shut = bool(sharing and self.shut.get(node, 0) >> device & 1)
+        if shut or where in self._sharing_but_shut:
+            self._sharing_but_shut = replaced(self._sharing_but_shut, where, sharing if shut else None)
+        how[node, device] = 0 if shut else sharing
 
     def _is_open(self, node: int, device: int) -> bool:
         return bool(self.open_sharing[node, device]) or (node, device) in self._sharing_but_shut
@@ -141,7 +139,7 @@ class SharedGpus(WholeGpus):
             sharing = self._sharing_but_shut.get((node, device), int(self.open_sharing[node, device]))
             self._set_sharing(node, device, sharing)
 
-    def _claim_memory(self, node: int, claimed: dict[int, float]) -> None:
+    def _claim_memory(self, node: int, claimed: dict[int, int]) -> None:
         """What others use of the memory of a node's devices, of all there are."""
         before = self.claimed_memory
         after = {where: memory for where, memory in before.items() if where[0] != node}
@@ -150,4 +148,5 @@ class SharedGpus(WholeGpus):
         left = self._own("open_memory")
         for device in range(left.shape[1]):
             if self._is_open(node, device):
-                left[node, device] += before.get((node, device), 0.0) - after.get((node, device), 0.0)
+                more = after.get((node, device), 0) - before.get((node, device), 0)
+                left[node, device] = less(left.item(node, device), more)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import cast
+from typing import TypeVar, cast
 
 from gpuwise.core.cluster.nodes import NodeSet, NodeTable
 from gpuwise.core.commands import Grant
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.tables import Array
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class WholeGpus:
@@ -32,7 +35,7 @@ class WholeGpus:
         """Nodes that are lost."""
         self.shut: Mapping[int, int] = MappingProxyType({})
         """Devices that are shut, as bit masks; replaced whole, so that copies may share it."""
-        self._idle_but_shut: dict[int, int] = {}
+        self._idle_but_shut: Mapping[int, int] = {}
         self._bits: list[NodeSet] = []
         self._type_of = nodes.type_of
         self._borrowed: frozenset[str] = frozenset()
@@ -84,8 +87,8 @@ class WholeGpus:
             self._set_listed(node, False)
         self.idle[node] = 0
         self.down -= {node}
-        self.shut = MappingProxyType(_without(self.shut, node))
-        self._idle_but_shut = _without(self._idle_but_shut, node)
+        self.shut = replaced(self.shut, node)
+        self._idle_but_shut = replaced(self._idle_but_shut, node)
 
     def _trim(self, gpu_type: int) -> None:
         """Forgets sizes of nodes that no node of a type has any more: placements read the largest off the index."""
@@ -101,18 +104,15 @@ class WholeGpus:
 
     def _set_shut(self, node: int, devices: int) -> None:
         empty = self.idle[node] | self._idle_but_shut.get(node, 0)
-        others = _without(self.shut, node)
-        self.shut = MappingProxyType({**others, node: devices} if devices else others)
-        self._idle_but_shut = _without(self._idle_but_shut, node)
+        self.shut = replaced(self.shut, node, devices or None)
+        self._idle_but_shut = replaced(self._idle_but_shut, node)
         self._set_idle(node, empty)
 
     def _set_idle(self, node: int, devices: int) -> None:
         """Makes exactly these devices of a node idle; those of them that are shut will be when they are not."""
         if self.shut and (shut := self.shut.get(node, 0)) & devices:
-            self._idle_but_shut = {
-                **self._idle_but_shut,
-                node: self._idle_but_shut.get(node, 0) | devices & shut,
-            }
+            behind = self._idle_but_shut.get(node, 0) | devices & shut
+            self._idle_but_shut = replaced(self._idle_but_shut, node, behind)
             devices &= ~shut
         before, after = self.idle[node].bit_count(), devices.bit_count()
         self.idle[node] = devices
@@ -126,7 +126,7 @@ class WholeGpus:
     def _occupy(self, node: int, devices: int) -> None:
         """Takes empty devices, shut or not."""
         if self._idle_but_shut and (behind := self._idle_but_shut.get(node, 0)) & devices:
-            self._idle_but_shut = {**self._idle_but_shut, node: behind & ~devices}
+            self._idle_but_shut = replaced(self._idle_but_shut, node, behind & ~devices)
         self._set_idle(node, self.idle[node] & ~devices)
 
     def _take_whole(self, grants: tuple[Grant, ...]) -> None:
@@ -161,5 +161,9 @@ class WholeGpus:
         return cast(Array, getattr(self, name))
 
 
-def _without(masks: Mapping[int, int], node: int) -> dict[int, int]:
-    return {each: mask for each, mask in masks.items() if each != node}
+def replaced(mapping: Mapping[K, V], key: K, value: V | None = None) -> Mapping[K, V]:
+    """A mapping with another value at a key, or without that key if there is none; copies may share the old one."""
+    made = {each: known for each, known in mapping.items() if each != key}
+    if value is not None:
+        made[key] = value
+    return MappingProxyType(made)

@@ -7,7 +7,7 @@ from gpuwise.core.cluster.eligible import describe_labels
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Reason, Why
 from gpuwise.core.job.needs import Role, Sharing
-from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.shape import Shape, task_needs
 from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
 
 __all__ = ["Reason", "Why", "explain_room", "from_now"]
@@ -75,11 +75,10 @@ def _explain_tasks(state: ClusterState, shape: Shape) -> Reason:
 
 def _room(capacity: Capacity, role: Role, node: int) -> int:
     """Tasks of a role that a node would hold now, if it had no others."""
-    limits = [float(role.count)]
-    for free, need in ((capacity.free_cpus[node], role.cpus), (capacity.free_memory[node], role.memory_bytes)):
-        limits += [(float(free) + 1e-9) / need] if need else []
-    limits += [capacity.idle[node].bit_count() / role.gpus] if role.gpus else []
-    return int(min(limits))
+    limits = [role.count]
+    limits += [free // need for free, need in zip(capacity.free_host(node), task_needs(role), strict=True) if need]
+    limits += [capacity.idle[node].bit_count() // role.gpus] if role.gpus else []
+    return min(limits)
 
 
 def _where(shape: Shape) -> str:

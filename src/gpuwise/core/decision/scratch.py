@@ -107,7 +107,7 @@ class Scratch:
         self.closed.clear()
 
     def _check_order(self) -> None:
-        """Undoes the last step if no decision can carry it out: a job would have to leave a GPU that is repartitioned."""
+        """Undoes the last step if no decision can carry it out: a job would have to leave a GPU to be repartitioned."""
         if not (self._cuts and self._repeated):
             return
         try:

@@ -9,7 +9,7 @@ from gpuwise.core.commands import Placement, TaskGrant
 from gpuwise.core.job.needs import Role, Sharing
 from gpuwise.core.job.property import PropertyError
 from gpuwise.core.job.schema import LabelValues
-from gpuwise.core.units import WHOLE_GPU_MILLI, format_bytes
+from gpuwise.core.units import UNLIMITED, WHOLE_GPU_MILLI, cpu_milli, format_bytes, whole_bytes
 
 ParkedMemory = tuple[tuple[str, str, float], ...]
 """Node, device and bytes."""
@@ -40,6 +40,10 @@ class Shape:
     """Nodes that refused to start it, and where it is not tried again soon."""
     parked: ParkedMemory = ()
     """Memory that its own parked processes keep: claimed against all others, and not against itself."""
+    gpu_bytes: int = field(init=False)
+    """``gpu_memory_bytes`` as it is compared with what is free: see `cpu_milli`."""
+    cpu_milli: int = field(init=False)
+    host_bytes: int = field(init=False)
     whole: bool = field(init=False)
     """Whether it asks for whole GPUs (or none)."""
     needs_host: bool = field(init=False)
@@ -50,10 +54,19 @@ class Shape:
     """Whether one node is as good as another: no label is required or preferred, and none is to be avoided."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "gpu_bytes", whole_bytes(self.gpu_memory_bytes))
+        object.__setattr__(self, "cpu_milli", cpu_milli(self.cpus))
+        object.__setattr__(self, "host_bytes", whole_bytes(self.memory_bytes))
         object.__setattr__(self, "any_node", not (self.require or self.prefer or self.avoid))
         object.__setattr__(self, "whole", self.milli == WHOLE_GPU_MILLI)
         object.__setattr__(self, "needs_host", self.cpus > 0 or self.memory_bytes > 0 or bool(self.roles))
         object.__setattr__(self, "alone", Sharing.EXCLUSIVE in self.sharing)
+
+    def host_part(self, gpus: int) -> tuple[int, int]:
+        """Thousandths of CPUs and bytes of memory that belong to ``gpus`` of its GPUs; all where it has no GPUs."""
+        if gpus == self.gpus or not self.gpus:
+            return self.cpu_milli, self.host_bytes
+        return self.cpu_milli * gpus // self.gpus, min(self.host_bytes * gpus // self.gpus, UNLIMITED)
 
 
 PASSING = ("avoid", "parked")
@@ -70,13 +83,23 @@ def task_counts(tasks: Iterable[TaskGrant]) -> dict[str, int]:
     return counts
 
 
-def host_needs(tasks: Iterable[TaskGrant], shape: Shape) -> dict[int, tuple[float, float]]:
-    """CPUs and memory that tasks need of each of their nodes."""
-    roles = {role.name: role for role in shape.roles}
-    needs: dict[int, tuple[float, float]] = {}
-    for name, node, count in tasks:
-        cpus, memory_bytes = needs.get(node, (0.0, 0.0))
-        needs[node] = (cpus + count * roles[name].cpus, memory_bytes + count * roles[name].memory_bytes)
+def task_needs(role: Role) -> tuple[int, int]:
+    """Thousandths of CPUs and bytes of memory that one task of a role needs."""
+    return cpu_milli(role.cpus), whole_bytes(role.memory_bytes)
+
+
+def host_needs(placement: Placement, shape: Shape) -> dict[int, tuple[int, int]]:
+    """Thousandths of CPUs and bytes of memory that a job needs of each of its nodes."""
+    if not shape.roles:
+        gpus: dict[int, int] = {}
+        for node, devices, _ in placement.grants:
+            gpus[node] = gpus.get(node, 0) + devices.bit_count()
+        return {node: shape.host_part(count) for node, count in gpus.items()}
+    each = {role.name: task_needs(role) for role in shape.roles}
+    needs: dict[int, tuple[int, int]] = {}
+    for name, node, count in placement.tasks:
+        milli, size = needs.get(node, (0, 0))
+        needs[node] = (milli + count * each[name][0], min(size + count * each[name][1], UNLIMITED))
     return needs
 
 

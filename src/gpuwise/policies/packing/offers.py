@@ -175,7 +175,7 @@ class Offers:
         capacity, shape = self._gpus.draft.capacity, self._view.shape(job)
         milli = self.part(job, (0, 0), mode).milli
         room = (capacity.open_sharing == mode) & (capacity.open_milli >= milli)
-        room &= capacity.open_memory >= shape.gpu_memory_bytes
+        room &= capacity.open_memory >= shape.gpu_bytes
         places = [(node, device) for node, device in np.argwhere(room).tolist() if self._usable(job, (node, device))]
         for where in sorted(places, key=lambda each: int(capacity.open_milli[each]))[:LOOK_AT]:
             placement = self.part(job, where, mode)
@@ -189,8 +189,9 @@ class Offers:
             return False
         if not capacity.allowed(shape) >> node & 1:
             return False
-        host = capacity.free_cpus[node] >= shape.cpus and capacity.free_memory[node] >= shape.memory_bytes
-        return bool(host) and capacity.up[node] and self._view.nodes.type_of[node] in capacity.types_for(shape)
+        milli, size = capacity.free_host(node)
+        host = milli >= shape.cpu_milli and size >= shape.host_bytes
+        return host and capacity.up[node] and self._view.nodes.type_of[node] in capacity.types_for(shape)
 
     def _there(self, where: Where) -> list[int]:
         """Who shares a device, those of this decision included."""

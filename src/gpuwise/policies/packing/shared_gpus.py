@@ -15,7 +15,7 @@ from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.rates import progresses
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.units import WHOLE_GPU_MILLI, less
 from gpuwise.policies.beliefs import speed
 from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import idle_nodes
@@ -82,7 +82,7 @@ class SharedGpus:
     def with_room(self, job: int) -> Array:
         """Which GPUs have a place and memory left for a job: an array of booleans."""
         shape = self._draft.view.shape(job)
-        room: Array = (self._milli_left >= self._share(shape)) & (self._memory >= shape.gpu_memory_bytes)
+        room: Array = (self._milli_left >= self._share(shape)) & (self._memory >= shape.gpu_bytes)
         types = self._draft.capacity.types_for(shape)
         if len(types) < len(self._draft.view.nodes.types):
             room &= np.isin(self._type, types)
@@ -174,7 +174,7 @@ class SharedGpus:
         """The number of a GPU that nobody was on."""
         gpu, capacity = self._number(device), self._draft.capacity
         if gpu == len(self.load):
-            self.load, self._memory = np.append(self.load, 0.0), np.append(self._memory, 0.0)
+            self.load, self._memory = np.append(self.load, 0.0), np.append(self._memory, 0)
             self._milli_left, self._type = np.append(self._milli_left, 0), np.append(self._type, 0)
         self.load[gpu], self._memory[gpu] = 0.0, capacity.memory_left(*device)
         self._milli_left[gpu], self._type[gpu] = WHOLE_GPU_MILLI, capacity.nodes.type_of[device[0]]
@@ -185,7 +185,7 @@ class SharedGpus:
         self._least = None
         self.jobs[gpu].append(job)
         self.load[gpu] += utilization(view, job)
-        self._memory[gpu] -= view.shape(job).gpu_memory_bytes
+        self._memory[gpu] = less(self._memory.item(gpu), view.shape(job).gpu_bytes)
         self._milli_left[gpu] -= self._share(view.shape(job))
 
     def _remove(self, job: int, gpu: int) -> None:
@@ -194,7 +194,7 @@ class SharedGpus:
         self._least = None
         self.jobs[gpu].remove(job)
         self.load[gpu] -= utilization(view, job)
-        self._memory[gpu] += view.shape(job).gpu_memory_bytes
+        self._memory[gpu] = less(self._memory.item(gpu), -view.shape(job).gpu_bytes)
         self._milli_left[gpu] += self._share(view.shape(job))
         if not self.jobs[gpu]:
             self._milli_left[gpu] = 0

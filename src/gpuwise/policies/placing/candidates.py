@@ -84,7 +84,7 @@ def _with_host(capacity: Capacity, shape: Shape, gpus: int, nodes: NodeSet) -> N
 def _beside_others(capacity: Capacity, shape: Shape) -> Array:
     """Nodes × devices: those open to sharing the way the shape shares, with room for it."""
     fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_sharing == sharing_of(shape))
-    return fits & (capacity.open_memory >= shape.gpu_memory_bytes) if shape.gpu_memory_bytes else fits
+    return fits & (capacity.open_memory >= shape.gpu_bytes) if shape.gpu_bytes else fits
 
 
 def _rows(capacity: Capacity, shape: Shape, nodes: NodeSet) -> Array:

@@ -38,12 +38,11 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI
+from gpuwise.core.units import WHOLE_GPU_MILLI, cpu_milli
 from gpuwise.policies.placing.candidates import Candidates, candidates, on_node, over_nodes, takes_fraction
 
 BLOCK = 2000
 """Nodes that are scored at a time: arrays that outgrow the cache take several times as long."""
-CPU_SLACK = 1e-9
 GAIN_SLACK_MILLI = 1e-6
 """Far below any real difference, far above rounding: equal gains tie in whatever order they were summed."""
 
@@ -109,8 +108,8 @@ class FragmentationDescent:
     def _gain_milli(self, capacity: Capacity, room: Candidates, shape: Shape, gpus: int) -> Array:
         """By how much each choice lowers fragmentation: nodes × devices for a fraction of a GPU, else nodes × 1."""
         tables = self._tables_of(capacity)
-        gpu_type, free_cpus = capacity.nodes.gpu_type.take(room.nodes), capacity.free_cpus.take(room.nodes)
-        left_cpus = free_cpus - shape.cpus * (gpus / shape.gpus if shape.gpus else 1.0)
+        gpu_type, free_cpus = capacity.nodes.gpu_type.take(room.nodes), capacity.free_cpu_milli.take(room.nodes)
+        left_cpus = free_cpus - shape.host_part(gpus)[0]
         idle = room.idle @ np.ones(room.idle.shape[1], dtype=np.int64)
         usable = tables.usable(tables.rows(gpu_type, free_cpus), room.free_milli, idle)
         after = tables.rows(gpu_type, left_cpus)
@@ -148,7 +147,7 @@ class UsableTables:
 
     def __init__(self, classes: Sequence[TaskClass], types: Sequence[str], devices: int) -> None:
         useful = [each for each in classes if 0 < each.gpus <= devices]
-        self._cpus = np.unique([each.cpus for each in useful])
+        self._cpus = np.unique(np.array([cpu_milli(each.cpus) for each in useful], dtype="i8"))
         allowed = [tuple(not each.gpu_types or name in each.gpu_types for each in useful) for name in types]
         kinds = list(dict.fromkeys(allowed))
         self._kind = np.array([kinds.index(each) for each in allowed], dtype=np.int64)
@@ -157,15 +156,15 @@ class UsableTables:
         for number, each in enumerate(useful):
             runs_on = [kind for kind, runs in enumerate(kinds) if runs[number]]
             table, demand = (one, each.milli) if each.gpus == 1 else (many, each.gpus)
-            table[runs_on, np.searchsorted(self._cpus, each.cpus, side="right"), demand] += each.popularity
+            table[runs_on, np.searchsorted(self._cpus, cpu_milli(each.cpus), side="right"), demand] += each.popularity
         self._one = _summed(one) * np.arange(WHOLE_GPU_MILLI + 1)
         self._many = _summed(many) * (WHOLE_GPU_MILLI * np.arange(devices + 1))
         # Products with ones are sums over devices, several times as fast as `sum` is on rows this short.
         self._ones = np.ones(devices)
 
-    def rows(self, gpu_type: Array, free_cpus: Array) -> Array:
+    def rows(self, gpu_type: Array, free_cpu_milli: Array) -> Array:
         """The row of each node in the tables."""
-        rank = np.searchsorted(self._cpus, free_cpus + CPU_SLACK, side="right")
+        rank = np.searchsorted(self._cpus, free_cpu_milli, side="right")
         return self._kind.take(gpu_type) * (len(self._cpus) + 1) + rank
 
     def usable(self, rows: Array, free_milli: Array, idle: Array) -> Array:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.commands import TaskGrant
 from gpuwise.core.job.needs import Role
-from gpuwise.core.job.shape import Shape
+from gpuwise.core.job.shape import Shape, task_needs
+from gpuwise.core.units import less
 
 
 class HostTasks:
     """CPUs and memory that are left on nodes for the tasks of one job, beside what others of its tasks ``use``."""
 
-    def __init__(self, capacity: Capacity, shape: Shape, use: Mapping[int, tuple[float, float]]) -> None:
+    def __init__(self, capacity: Capacity, shape: Shape, use: Mapping[int, tuple[int, int]]) -> None:
         self._capacity = capacity
         self._shape = shape
         self._used = dict(use)
@@ -39,17 +40,13 @@ class HostTasks:
 
     def room(self, role: Role, node: int) -> int:
         """How many tasks of a role a node has room for; no more than the role has."""
-        cpus, memory_bytes = self._used.get(node, (0.0, 0.0))
-        left = (
-            (float(self._capacity.free_cpus[node]) - cpus, role.cpus, 1e-9),
-            (float(self._capacity.free_memory[node]) - memory_bytes, role.memory_bytes, 1e-3),
-        )
-        limits = [(free + slack) / need for free, need, slack in left if need > 0]
-        return int(max(0.0, min([float(role.count), *limits])))
+        parts = zip(self._capacity.free_host(node), self._used.get(node, (0, 0)), task_needs(role), strict=True)
+        limits = [less(free, used) // need for free, used, need in parts if need]
+        return max(0, min([role.count, *limits]))
 
     def _use(self, role: Role, node: int, count: int) -> None:
-        cpus, memory_bytes = self._used.get(node, (0.0, 0.0))
-        self._used[node] = (cpus + count * role.cpus, memory_bytes + count * role.memory_bytes)
+        (milli, size), each = self._used.get(node, (0, 0)), task_needs(role)
+        self._used[node] = (milli + count * each[0], size + count * each[1])
 
     def _by_distance(self, role: Role, near: Sequence[int]) -> Iterator[int]:
         """First the nodes ``near``, then the others that may be used, the nearest first; of equals, preferred ones."""

@@ -98,13 +98,10 @@ class Hosts:
         """Idle GPUs of a node that it can feed."""
         limits = [self._capacity.usable(node, self._shape).bit_count()]
         if self.matter:
-            free = (
-                (self._capacity.free_cpus, self._shape.cpus),
-                (self._capacity.free_memory, self._shape.memory_bytes),
-            )
-            for left, asked in free:
-                if asked > 0 and np.isfinite(left[node]):
-                    limits.append(int((left[node] + 1e-9) // (asked / self._shape.gpus)))
+            shape, free = self._shape, self._capacity.free_host(node)
+            for left, need in zip(free, (shape.cpu_milli, shape.host_bytes), strict=True):
+                if need:  # the most GPUs whose part of the need, rounded down, is not more than is left
+                    limits.append(((left + 1) * shape.gpus - 1) // need)
         return min(limits)
 
 
@@ -288,14 +285,14 @@ ShareChoice = Callable[[Capacity, Shape], Placement | None]
 
 def open_devices(capacity: Capacity, shape: Shape) -> Array:
     """Where a fraction of a GPU goes beside others: a nodes × devices array of booleans."""
-    fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_memory >= shape.gpu_memory_bytes)
+    fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_memory >= shape.gpu_bytes)
     fits &= capacity.open_sharing == sharing_of(shape)
     types = capacity.types_for(shape)
     usable = np.isin(capacity.nodes.gpu_type[: len(fits)], types) & np.asarray(capacity.up, dtype=bool)
     if shape.require or shape.avoid:
         usable &= as_mask(capacity.allowed(shape), len(fits))
     if shape.needs_host:
-        usable &= (capacity.free_cpus >= shape.cpus - 1e-9) & (capacity.free_memory >= shape.memory_bytes - 1e-3)
+        usable &= (capacity.free_cpu_milli >= shape.cpu_milli) & (capacity.free_host_bytes >= shape.host_bytes)
     found: Array = fits & usable[:, None]
     return found
 
@@ -323,7 +320,7 @@ def on_slice(capacity: Capacity, shape: Shape) -> Placement | None:
         for (node, device), pieces in capacity.free_slices.items()
         if type_of[node] in types and capacity.up[node] and hosts >> node & 1
         for piece in pieces
-        if piece.milli >= shape.milli and piece.memory_bytes >= shape.gpu_memory_bytes
+        if piece.milli >= shape.milli and piece.memory_bytes >= shape.gpu_bytes
     ]
     if not free:
         return None

@@ -13,7 +13,7 @@ from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeSet
 from gpuwise.core.commands import Grant, Placement, TaskGrant
 from gpuwise.core.job.needs import ON_ONE_NODE, Role
-from gpuwise.core.job.shape import Shape, counts_for, host_needs, with_counts
+from gpuwise.core.job.shape import Shape, counts_for, host_needs, task_needs, with_counts
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.placing.host_tasks import HostTasks
 from gpuwise.policies.placing.placement import worst_fit
@@ -58,7 +58,7 @@ class RolePlacer:
         found = self._with_gpus(capacity, shape) if shape.gpus else Placement(())
         if found is None:
             return None
-        rest = HostTasks(capacity, shape, host_needs(found.tasks, shape))
+        rest = HostTasks(capacity, shape, host_needs(found, shape))
         near = list(dict.fromkeys(task.node for task in found.tasks))
         tasks = rest.place([role for role in shape.roles if not role.gpus], near)
         if tasks is None:
@@ -115,13 +115,13 @@ def _as_one(shape: Shape, roles: Iterable[Role]) -> Shape:
     gpus = sum(role.count * role.gpus for role in roles)
     on_one_node = not gpus or shape.within == ON_ONE_NODE
 
-    def together(needs: Sequence[float]) -> float:
+    def together(needs: Sequence[int]) -> int:
         if on_one_node:
             return sum(need * role.count for need, role in zip(needs, roles, strict=True))
-        return gpus * max(need / role.gpus for need, role in zip(needs, roles, strict=True))
+        return max(-(-gpus * need // role.gpus) for need, role in zip(needs, roles, strict=True))  # rounded up
 
-    cpus, memory = together([role.cpus for role in roles]), together([role.memory_bytes for role in roles])
-    return replace(shape, roles=(), gpus=gpus, min_gpus=gpus, max_gpus=gpus, cpus=cpus, memory_bytes=memory)
+    milli, size = (together(needs) for needs in zip(*map(task_needs, roles), strict=True))
+    return replace(shape, roles=(), gpus=gpus, min_gpus=gpus, max_gpus=gpus, cpus=milli / 1000, memory_bytes=size)
 
 
 def _divided(found: Placement, roles: Sequence[Role]) -> tuple[TaskGrant, ...] | None:
