@@ -90,8 +90,8 @@ if TYPE_CHECKING:
     from gpuwise.service.offline.predict import predict
     from gpuwise.service.offline.simulate import Truth, simulate
     from gpuwise.sim.conformance import NotConformingError, check_policy
-    from gpuwise.sim.faults import NodeFault
-    from gpuwise.sim.result import SimulationResult
+    from gpuwise.sim.executor.failures import NodeFault
+    from gpuwise.sim.results.result import SimulationResult
     from gpuwise.sim.traces import Trace, read_trace, write_trace
 
 
@@ -130,8 +130,8 @@ _NAMES = {
     "gpuwise.service.offline.predict": "predict",
     "gpuwise.service.offline.simulate": "Truth simulate",
     "gpuwise.sim.conformance": "NotConformingError check_policy",
-    "gpuwise.sim.faults": "NodeFault",
-    "gpuwise.sim.result": "SimulationResult",
+    "gpuwise.sim.executor.failures": "NodeFault",
+    "gpuwise.sim.results.result": "SimulationResult",
     "gpuwise.sim.traces": "Trace read_trace write_trace",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

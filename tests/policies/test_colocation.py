@@ -17,8 +17,8 @@ from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.faults import NodeFault
-from gpuwise.sim.history import stays
+from gpuwise.sim.executor.failures import NodeFault
+from gpuwise.sim.results.history import stays
 
 ONE_GPU = cluster(node("n0", 1, gpu_memory_bytes=16 * GIB))
 TWO_GPUS = cluster(node("n0", 2, gpu_memory_bytes=16 * GIB))

@@ -18,7 +18,7 @@ from gpuwise.policies.registry import make_policy
 from gpuwise.policies.slices.mig_gpus import Gpus
 from gpuwise.policies.slices.moves import bring_back
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.executor.failures import NodeFault
 
 SHARES_WELL = (("A100/1g", 0.4), ("A100/2g", 0.6), ("A100/3g", 0.8), ("A100/4g", 0.9))
 NO_GAIN = (("A100/1g", 1 / 7), ("A100/2g", 2 / 7), ("A100/3g", 3 / 7), ("A100/4g", 4 / 7))

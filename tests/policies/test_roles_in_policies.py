@@ -17,7 +17,7 @@ from gpuwise.engine.journal import replay
 from gpuwise.policies.placing.placers import PLACERS
 from gpuwise.policies.registry import OWN
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.result import SimulationResult
 from gpuwise.sim.traces import read_trace
 
 SMALL = cluster(

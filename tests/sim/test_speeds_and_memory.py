@@ -15,7 +15,7 @@ from gpuwise.core.spec import JobSpec, Sharing, slice_name
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import job_spec, plain
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.result import SimulationResult
 
 BOTH = (Sharing.SHARED, 500)
 

@@ -28,8 +28,8 @@ from gpuwise.experiments.rows import Row
 from gpuwise.predict.base import Predictor
 from gpuwise.predict.rates import InterferenceRates
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.history import stays
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.history import stays
+from gpuwise.sim.results.result import SimulationResult
 
 NAME = "colocation"
 SEEDS = range(5)

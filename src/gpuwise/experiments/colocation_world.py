@@ -18,7 +18,7 @@ from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.spec import ClusterSpec, JobSpec, NodeSpec, Sharing
 from gpuwise.core.units import GIB, WHOLE_GPU_MILLI
 from gpuwise.predict.sharing.interference import Interference
-from gpuwise.sim.memory import OUT_OF_MEMORY_S
+from gpuwise.sim.executor.failures import OUT_OF_MEMORY_S
 
 GPU, GPUS, GPU_BYTES = "RTX2080", 12, 8 * GIB
 SHORTEST_S, LONGEST_S = 120.0, 7200.0

@@ -1,23 +1,26 @@
-"""What charts are drawn from: the course of a run over time in few points, and how completion times spread."""
+"""What charts are drawn from: a run as columns, its averages over time, and the distribution of completion times."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.tables import Array
-from gpuwise.sim.result import SimulationResult
+
+if TYPE_CHECKING:
+    from gpuwise.sim.results.result import SimulationResult
 
 CDF_POINTS = 400
-_TOLD_APART_BY = ("policy", "cluster", "placement", "trace", "seed")
+_DISTINGUISHED_BY = ("policy", "cluster", "placement", "trace", "seed")
 
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """A run as columns; times count from when its first job came. One row a job, and one a stay on a node."""
+    """A run as columns, per job and per stay on a node; times count from the first submission."""
 
     label: str
     result: SimulationResult
@@ -33,11 +36,11 @@ class Course:
     """Of each stay: the job's row, the node's row, the devices as bits, GPUs (a share counts as one), from, to."""
     node: Array
     devices: Array
-    held: Array
+    allocated: Array
     begin_s: Array
     end_s: Array
     uses: Array
-    """From, to and GPUs of each time that GPUs were in use, a row each."""
+    """Three rows: from, to and GPUs of each time that GPUs were in use."""
 
     @property
     def jct_s(self) -> Array:
@@ -47,7 +50,7 @@ class Course:
 
     @property
     def span_s(self) -> float:
-        """From the first job's coming to the last thing that happened."""
+        """From the first submission to the last event."""
         moments = np.concatenate((self.finish_s[np.isfinite(self.finish_s)], self.end_s, self.submit_s))
         return float(moments.max()) if len(moments) else 0.0
 
@@ -65,9 +68,9 @@ class Course:
         change = (np.ones(len(self.submit_s)), -np.ones(ended.sum()), -np.ones(len(first)), np.ones(len(first)))
         return _not_below_zero(time_average(np.concatenate(at_s), np.concatenate(change), edges_s)[0])
 
-    def held_frac(self, edges_s: Array) -> Array:
-        """The part of the cluster's GPUs that jobs hold, on average in each bin."""
-        return self._frac(self.begin_s, self.end_s, self.held, edges_s)
+    def allocated_frac(self, edges_s: Array) -> Array:
+        """The part of the cluster's GPUs that is allocated, on average in each bin."""
+        return self._frac(self.begin_s, self.end_s, self.allocated, edges_s)
 
     def used_frac(self, edges_s: Array) -> Array:
         """The part of the cluster's GPUs that is in use, by the utilization of each job that makes steps."""
@@ -80,7 +83,7 @@ class Course:
 
 
 def courses(results: Sequence[SimulationResult]) -> list[Course]:
-    """The courses of runs, each under a label that no other has."""
+    """The courses of runs, each with a label of its own."""
     if not results:
         raise GpuwiseError("there are no results to show; simulate at least one policy")
     return [_course(result, label) for result, label in zip(results, labels(results), strict=True)]
@@ -104,7 +107,7 @@ def _course(result: SimulationResult, label: str) -> Course:
         job=stays["job"].to_numpy(),
         node=np.array([row_of[name] for name in stays["node"].to_list()], dtype="i8"),
         devices=stays["devices"].to_numpy(),
-        held=stays["gpus"].to_numpy(),
+        allocated=stays["gpus"].to_numpy(),
         begin_s=stays["start_s"].to_numpy() - start_s,
         end_s=stays["end_s"].to_numpy() - start_s,
         uses=np.array(result.uses, dtype="f8").reshape(-1, 3).T - np.array([[start_s], [start_s], [0.0]]),
@@ -112,9 +115,9 @@ def _course(result: SimulationResult, label: str) -> Course:
 
 
 def labels(results: Sequence[SimulationResult]) -> list[str]:
-    """Names that tell runs apart: the policy, and whatever else differs between runs of the same policy."""
+    """Distinct names of runs: the policy, and what else differs between runs of the same policy."""
     chosen = ["policy"]
-    for name in _TOLD_APART_BY[1:]:
+    for name in _DISTINGUISHED_BY[1:]:
         if len({_label(result, chosen) for result in results}) == len(results):
             break
         if len({getattr(result, name) for result in results}) > 1:
@@ -135,8 +138,8 @@ def time_edges(runs: Sequence[Course], bins: int) -> Array:
 def time_average(at_s: Array, change: Array, edges_s: Array, row: Array | None = None, rows: int = 1) -> Array:
     """Averages in equal bins of quantities that change by steps: an array of rows by bins.
 
-    A change in the middle of a bin counts there for the rest of the bin, and whole in every later one; so the mean of
-    all bins is the time average itself, however few they are.
+    A change in the middle of a bin counts for the rest of that bin, and fully in every later one; so the mean of all
+    bins is the time average itself, however few they are.
     """
     bins = len(edges_s) - 1
     width_s = (edges_s[-1] - edges_s[0]) / bins
@@ -152,7 +155,7 @@ def time_average(at_s: Array, change: Array, edges_s: Array, row: Array | None =
 
 
 def _not_below_zero(values: Array) -> Array:
-    """Without what rounding left over where sums should have come out as nothing."""
+    """Without the rounding errors of sums that should be 0."""
     cleaned: Array = np.maximum(values.round(9), 0.0)
     return cleaned
 

@@ -1,4 +1,4 @@
-"""What a journal tells of a run over time: who held which GPUs when, how long the queue was, how much was in use."""
+"""A run over time, from its journal: which jobs had which GPUs, how long the queue was, how much was in use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.engine.journal import Journal
 
-Held = tuple[int, float, float, Placement]
+Stay = tuple[int, float, float, Placement]
 Use = tuple[float, float, float]
 
 
-def stays(journal: Journal) -> list[Held]:
-    """Every stay of a job on GPUs: (job, from_s, to_s, placement), in the order they ended."""
+def stays(journal: Journal) -> list[Stay]:
+    """Every time that a job had GPUs: (job, from_s, to_s, placement), in the order they ended."""
     return [(job, begun_s, ended_s, placement) for job, begun_s, _, ended_s, placement in _stays(journal)]
 
 
@@ -38,7 +38,7 @@ def uses(journal: Journal, state: ClusterState) -> list[Use]:
     """How much of the GPUs was in use while jobs made steps: (from_s, to_s, GPUs), to be added up.
 
     A job uses as much as its utilization alone. On a time slice it does so in its turn, on a MIG slice less by as much
-    as it is slower there; jobs that share a GPU at the same time add up, to a whole GPU at most.
+    as it is slower there; jobs that share a GPU at the same time add up, to one GPU at most.
     """
     declared = DeclaredRates(state.jobs, state.nodes)
     found: list[Use] = []
@@ -54,7 +54,7 @@ def uses(journal: Journal, state: ClusterState) -> list[Use]:
             if placement.sharing is Sharing.MIG and known == known:
                 used = min(part, known * _slowed(declared, job, placement))
             found.append((working_s, ended_s, placement.gpus * used))
-    return found + [use for changes in loads.values() for use in _added_up(changes)]
+    return found + [use for changes in loads.values() for use in _summed(changes)]
 
 
 def _slowed(rates: DeclaredRates, job: int, placement: Placement) -> float:
@@ -64,8 +64,8 @@ def _slowed(rates: DeclaredRates, job: int, placement: Placement) -> float:
     return there / alone if alone > 0 else 1.0
 
 
-def _added_up(changes: list[tuple[float, float]]) -> list[Use]:
-    """The use of one GPU from when jobs came and went, with their loads."""
+def _summed(changes: list[tuple[float, float]]) -> list[Use]:
+    """The use of one GPU from the times at which jobs started and stopped there, with their loads."""
     found: list[Use] = []
     load, since_s = 0.0, 0.0
     for at_s, change in sorted(changes):
@@ -125,7 +125,7 @@ def offered(journal: Journal, from_s: float, to_s: float) -> tuple[float, float]
     there = {node.name: node for node in journal.cluster.nodes}
     gpu_s = usd = 0.0
     since_s = from_s
-    for record in (*node_changes(journal), NodeRemoved(to_s, "")):  # of no node: where it ends
+    for record in (*node_changes(journal), NodeRemoved(to_s, "")):  # closes the last interval
         now_s = min(max(record.at_s, since_s), to_s)
         gpu_s += sum(node.gpus for node in there.values()) * (now_s - since_s)
         usd += sum(node.usd_per_hour for node in there.values()) * (now_s - since_s) / 3600
@@ -138,7 +138,7 @@ def offered(journal: Journal, from_s: float, to_s: float) -> tuple[float, float]
 
 
 def stays_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
-    """Stays as a table, one row a job and node: for Gantt charts."""
+    """Stays as a table, one row per job and node, for Gantt charts."""
     rows: dict[str, list[Any]] = {name: [] for name in ("id", "job", "node", "devices", "gpus", "start_s", "end_s")}
     for job, begun_s, ended_s, placement in stays(journal):
         for grant in placement.grants:
@@ -155,11 +155,11 @@ def stays_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
 
 
 def timeline_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
-    """At every change: jobs that wait, jobs that hold GPUs, GPUs held, GPUs used."""
+    """At every change: jobs waiting, jobs that have GPUs, GPUs allocated, GPUs used."""
     jobs = state.jobs
     times: list[float] = []
     placed: list[int] = []
-    held: list[float] = []
+    allocated: list[float] = []
     used: list[float] = []
     active: list[int] = []
 
@@ -167,7 +167,7 @@ def timeline_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
         times.append(at_s)
         active.append(jobs_active)
         placed.append(jobs_placed)
-        held.append(gpus)
+        allocated.append(gpus)
         used.append(gpus_used)
 
     for _, begun_s, ended_s, placement in stays(journal):
@@ -181,6 +181,8 @@ def timeline_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
         change(jobs.submit_s.item(job), 1, 0, 0.0, 0.0)
         if not math.isnan(finish_s := jobs.finish_s.item(job)):
             change(finish_s, -1, 0, 0.0, 0.0)
-    changes = pl.DataFrame({"at_s": times, "active": active, "running": placed, "gpus_held": held, "gpus_used": used})
+    changes = pl.DataFrame(
+        {"at_s": times, "active": active, "running": placed, "gpus_allocated": allocated, "gpus_used": used}
+    )
     summed = changes.group_by("at_s").sum().sort("at_s").with_columns(pl.exclude("at_s").cum_sum())
     return summed.with_columns(waiting=pl.col("active") - pl.col("running")).drop("active")

@@ -20,7 +20,7 @@
     return made;
   };
 
-  // Words reach the page as text only, so a job may have any name.
+  // Names reach the page as text only, so a job may have any name.
   const say = (event, head, rows) => {
     tip.replaceChildren(element("b", head));
     for (const [name, value, colour] of rows) {
@@ -44,8 +44,8 @@
     const at = data.log ? low * Math.pow(high / low, x) : x * data.span;
     const rows = data.lines.filter((line) => !hidden.has(line.policy)).map((line) => {
       const i = Math.min(line.values.length - 1, Math.floor(x * line.values.length));
-      const held = line.held ? ` used, ${line.held[i]}${data.unit} held` : "";
-      return [line.name, line.values[i].toLocaleString("en") + data.unit + held, line.policy % 8];
+      const allocated = line.allocated ? ` used, ${line.allocated[i]}${data.unit} allocated` : "";
+      return [line.name, line.values[i].toLocaleString("en") + data.unit + allocated, line.policy % 8];
     });
     say(event, `${data.head} ${duration(at)}`, rows);
     return true;
@@ -80,8 +80,8 @@
     cursor.className = "outline";
     cursor.style.cssText = `left:${(100 * column) / columns}%;width:${100 / columns}%;` +
       `top:${(100 * row) / data.nodes.length}%;height:${100 / data.nodes.length}%`;
-    const held = tenth === 0 ? "none" : tenth === 1 ? "up to 10%" : `${10 * (tenth - 1)} to ${10 * tenth}%`;
-    say(event, data.nodes[row], [["after", duration((column / columns) * data.span)], ["GPUs held", held]]);
+    const allocated = tenth === 0 ? "none" : tenth === 1 ? "up to 10%" : `${10 * (tenth - 1)} to ${10 * tenth}%`;
+    say(event, data.nodes[row], [["after", duration((column / columns) * data.span)], ["GPUs allocated", allocated]]);
     return true;
   };
 

@@ -1,4 +1,4 @@
-"""Who held which GPUs when: bars for a Gantt chart, or a map of how full the nodes were when there are too many."""
+"""Which job had which GPUs when: bars for a Gantt chart, or how full the nodes were where bars would be too many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwise.core.tables import Array
-from gpuwise.sim.report.series import Course, time_average
+from gpuwise.sim.results.course import Course, time_average
 
 MOST_NODES = 64
 _MARGIN = 0.06
@@ -29,14 +29,14 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Fullness:
-    """The part of its GPUs that each row of nodes held in each bin of time."""
+    """The part of the GPUs of each row of nodes that was allocated in each bin of time."""
 
     rows: list[str]
-    held_frac: Array
+    allocated_frac: Array
 
 
 def bars(course: Course, most: int) -> Bars | None:
-    """The bars of a run, or None where there are more than ``most`` or more nodes than can be told apart."""
+    """The bars of a run, or None for more than ``most`` bars or more nodes than a chart can show."""
     if len(course.node_names) > MOST_NODES or len(course.job) > most:
         return None
     found = list(_pieces(course))
@@ -52,8 +52,8 @@ def _pieces(course: Course) -> Iterator[tuple[int, float, float]]:
     for stay in np.argsort(course.begin_s, kind="stable").tolist():
         node, devices = int(course.node[stay]), int(course.devices[stay])
         lane = (1 - 2 * _MARGIN) / max(1, int(course.node_gpus[node]))
-        share = float(course.held[stay]) / max(1, devices.bit_count())
-        for first, count in _device_runs(devices):
+        share = float(course.allocated[stay]) / max(1, devices.bit_count())
+        for first, count in device_runs(devices):
             offset = 0.0
             if share < 1:
                 span = (float(course.begin_s[stay]), float(course.end_s[stay]))
@@ -61,7 +61,7 @@ def _pieces(course: Course) -> Iterator[tuple[int, float, float]]:
             yield stay, node + _MARGIN + lane * (first + offset), lane * (count if share >= 1 else count - 1 + share)
 
 
-def _device_runs(devices: int) -> Iterator[tuple[int, int]]:
+def device_runs(devices: int) -> Iterator[tuple[int, int]]:
     """(first, count) of each run of set bits."""
     first = 0
     while devices >> first:
@@ -96,16 +96,16 @@ def fullness(course: Course, edges_s: Array, most_rows: int = MOST_NODES) -> Ful
     rows = -(-count // each)
     row_of = np.arange(count) // each
     row = row_of[course.node]
-    held = time_average(
+    allocated = time_average(
         np.concatenate((course.begin_s, course.end_s)),
-        np.concatenate((course.held, -course.held)),
+        np.concatenate((course.allocated, -course.allocated)),
         edges_s,
         np.concatenate((row, row)),
         rows,
     )
     gpus = np.bincount(row_of, course.node_gpus, rows)
     names = [_row_name(course, first, min(first + each, count) - 1) for first in range(0, count, each)]
-    return Fullness(names, np.clip(held / np.maximum(gpus, 1)[:, None], 0.0, 1.0))
+    return Fullness(names, np.clip(allocated / np.maximum(gpus, 1)[:, None], 0.0, 1.0))
 
 
 def _row_name(course: Course, first: int, last: int) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_duration
-from gpuwise.sim.report.charts import COLOURS
-from gpuwise.sim.report.series import Course
+from gpuwise.sim.results.course import Course
+from gpuwise.sim.results.report.svg import COLOURS
 
 LONGEST = 10
 SIZES = (("0", 0, 0), ("1", 1, 1), ("2–4", 2, 4), ("5–8", 5, 8), ("more than 8", 9, math.inf))
@@ -30,7 +30,7 @@ class Figure:
     more_is_better: bool = False
     is_part: bool = False
     measured: bool = False
-    """Taken with a clock while simulating, so it differs from one time to the next."""
+    """Measured while simulating, so it differs from one run to the next."""
 
 
 def _percent(part: float) -> str:
@@ -46,7 +46,7 @@ def _usd(amount: float) -> str:
 
 
 def brief_time(seconds: float) -> str:
-    """A time on the computer's own scale: ``8.9 µs``, ``12 ms``, ``3.4 s``."""
+    """A short time in a suitable unit: ``8.9 µs``, ``12 ms``, ``3.4 s``."""
     for unit_s, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit_s:
             return f"{seconds / unit_s:.3g} {unit}"
@@ -57,10 +57,15 @@ FIGURES = (
     Figure("average JCT", "avg_jct_s", format_duration, "job completion time: from submission to end"),
     Figure("median JCT", "p50_jct_s", format_duration, "half of the jobs were done sooner"),
     Figure("p99 JCT", "p99_jct_s", format_duration, "99 of 100 jobs were done sooner"),
-    Figure("average queue", "avg_queue_s", format_duration, "time without GPUs, before or between runs"),
+    Figure(
+        "average queue",
+        "avg_queue_s",
+        format_duration,
+        "time without GPUs, before or between runs",
+    ),
     Figure("makespan", "makespan_s", format_duration, "from the first submission to the last end"),
     Figure("GPUs used", "gpu_util_frac", _percent, "GPU time in which steps were made", True, is_part=True),
-    Figure("GPUs held", "gpu_alloc_frac", _percent, "GPU time that jobs held", True, is_part=True),
+    Figure("GPUs allo\u00adcated", "gpu_alloc_frac", _percent, "GPU time allocated to jobs", True, is_part=True),
     Figure("preemp\u00adtions", "preemptions", _count, "times a running job was suspended"),
     Figure("migra\u00adtions", "migrations", _count, "times a running job was moved"),
     Figure("deadline misses", "deadline_misses", _count, "jobs that ended after their deadline"),
@@ -72,7 +77,7 @@ FIGURES = (
 
 
 def comparison(runs: Sequence[Course]) -> str:
-    """Runs side by side, the best of each figure marked, with the difference to the first run."""
+    """Runs side by side, with the best of each figure marked and the difference from the first run."""
     rows = [run.result.as_dict() for run in runs]
     columns = [_column(figure, [row[figure.key] for row in rows]) for figure in FIGURES]
     heads = "".join(
@@ -84,7 +89,7 @@ def comparison(runs: Sequence[Course]) -> str:
         for i, run in enumerate(runs)
     )
     first = '<th scope="col"><button type="button">policy</button></th>'
-    caption = "Policies side by side; press a heading to sort"
+    caption = "Policies side by side; click a heading to sort"
     return _table(f"<thead><tr>{first}{heads}</tr></thead><tbody>{body}</tbody>", caption, "sortable")
 
 

@@ -1,4 +1,4 @@
-"""The report's charts, from runs: completion times, queue, use of the GPUs, who ran where."""
+"""The report's charts: completion times, queue, use of the GPUs, which job ran where."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_duration
-from gpuwise.sim.report import charts
-from gpuwise.sim.report.charts import Axis, Chart
-from gpuwise.sim.report.occupancy import Bars, bars, fullness
-from gpuwise.sim.report.series import Course, cdf_at, cdf_points, time_edges
-from gpuwise.sim.report.ticks import Tick, duration_ticks, log_duration_ticks, log_range, nice_ticks
+from gpuwise.sim.results.course import Course, cdf_at, cdf_points, time_edges
+from gpuwise.sim.results.occupancy import Bars, bars, fullness
+from gpuwise.sim.results.report import svg
+from gpuwise.sim.results.report.svg import Axis, Chart
+from gpuwise.sim.results.ticks import Tick, duration_ticks, log_duration_ticks, log_range, nice_ticks
 
 TIME_BINS = 300
 MAP_BINS = 120
 MOST_BARS = 16_000
 """Bars in all of a report's Gantt charts together."""
 MOST_BARS_EACH = 5_000
-_SINCE_FIRST = "time since the first job came"
+_SINCE_FIRST = "time since the first submission"
 _THINNEST = 0.0008
 """The least width of a bar, as a part of the chart: about one pixel."""
 
@@ -33,7 +33,7 @@ def completion_times(runs: Sequence[Course]) -> Chart:
     body, lines = "", []
     for i, (run, values) in enumerate(zip(runs, ordered, strict=True)):
         across, up = cdf_points(values)
-        body += charts.line(i, charts.stairs(x.at(across).tolist(), up.tolist()))
+        body += svg.line(i, svg.stairs(x.at(across).tolist(), up.tolist()))
         lines.append(_numbers(i, run.label, 100 * cdf_at(values, grid)))
     description = "For each policy, the part of the jobs that was done within a given time."
     data = {"kind": "lines", "log": [low, high], "unit": "%", "head": "done within", "lines": lines}
@@ -46,7 +46,7 @@ def queue_length(runs: Sequence[Course]) -> Chart:
     waiting = [run.waiting(edges_s) for run in runs]
     ticks = nice_ticks(max(float(values.max()) for values in waiting) or 1.0, whole=True)
     y = Axis(0, ticks[-1][0], ticks, "jobs waiting")
-    body = "".join(charts.line(i, charts.steps(y.at(values).tolist())) for i, values in enumerate(waiting))
+    body = "".join(svg.line(i, svg.steps(y.at(values).tolist())) for i, values in enumerate(waiting))
     lines = [_numbers(i, run.label, values) for i, (run, values) in enumerate(zip(runs, waiting, strict=True))]
     data = {"kind": "lines", "span": edges_s[-1], "unit": " waiting", "head": "after", "lines": lines}
     description = "For each policy, the number of jobs that wait for GPUs over time."
@@ -54,20 +54,20 @@ def queue_length(runs: Sequence[Course]) -> Chart:
 
 
 def gpu_use(runs: Sequence[Course]) -> Chart:
-    """Which part of the GPUs was held and which was used, over time."""
+    """Which part of the GPUs was allocated and which was used, over time."""
     edges_s = time_edges(runs, TIME_BINS)
     body, lines = "", []
     for i, run in enumerate(runs):
-        held, used = run.held_frac(edges_s), run.used_frac(edges_s)
+        allocated, used = run.allocated_frac(edges_s), run.used_frac(edges_s)
         lines.append(_numbers(i, run.label, 100 * used))
-        if not np.allclose(held, used, atol=1e-3):
-            body += charts.line(i, charts.steps(held.tolist()), "held")
-            lines[-1]["held"] = _rounded(100 * held)
-        body += charts.line(i, charts.steps(used.tolist()))
+        if not np.allclose(allocated, used, atol=1e-3):
+            body += svg.line(i, svg.steps(allocated.tolist()), "allocated")
+            lines[-1]["allocated"] = _rounded(100 * allocated)
+        body += svg.line(i, svg.steps(used.tolist()))
     data = {"kind": "lines", "span": edges_s[-1], "unit": "%", "head": "after", "lines": lines}
-    description = "For each policy, the part of the cluster's GPUs that jobs hold and use over time."
+    description = "For each policy, the part of the cluster's GPUs that is allocated and used over time."
     y = _percent_axis("GPUs of the cluster")
-    return Chart("use", "GPUs held and used", description, _time_axis(edges_s[-1]), y, body, data)
+    return Chart("use", "GPUs allocated and used", description, _time_axis(edges_s[-1]), y, body, data)
 
 
 def occupancies(runs: Sequence[Course]) -> list[Chart]:
@@ -87,7 +87,7 @@ def _gantt(number: int, run: Course, drawn: Bars, span_s: float) -> Chart:
     left, width = begin_s / span_s, np.maximum((end_s - begin_s) / span_s, _THINNEST)
     top, height = drawn.top / rows, drawn.height / rows
     kind = "bar apart b" if len(drawn) <= 800 else "bar b"
-    body = charts.rectangles(left, top, width, height, job % charts.COLOURS, kind)
+    body = svg.rectangles(left, top, width, height, job % svg.COLOURS, kind)
     data = {
         "kind": "bars",
         "span": span_s,
@@ -95,24 +95,24 @@ def _gantt(number: int, run: Course, drawn: Bars, span_s: float) -> Chart:
         "ids": [run.ids[row] for row in np.unique(job).tolist()],
         "job": np.searchsorted(np.unique(job), job).tolist(),
         "node": run.node[drawn.stay].tolist(),
-        "gpus": [round(gpus, 3) for gpus in run.held[drawn.stay].tolist()],
+        "gpus": [round(gpus, 3) for gpus in run.allocated[drawn.stay].tolist()],
         "begin": np.rint(begin_s).astype("i8").tolist(),
         "lasts": np.rint(end_s - begin_s).astype("i8").tolist(),
-        "top": np.rint(top * charts.CANVAS).astype("i8").tolist(),
-        "height": np.rint(height * charts.CANVAS).astype("i8").tolist(),
+        "top": np.rint(top * svg.CANVAS).astype("i8").tolist(),
+        "height": np.rint(height * svg.CANVAS).astype("i8").tolist(),
     }
-    description = f"Under {run.label}: for each node, the jobs that hold its GPUs over time; each job has one colour."
+    description = f"Under {run.label}: for each node, the jobs on its GPUs over time; each job has one colour."
     y = _rows_axis(run.node_names)
     return _occupancy(number, run, description, span_s, y, body, data)
 
 
 def _map(number: int, run: Course, edges_s: Array) -> Chart:
     full = fullness(run, edges_s)
-    # One letter a cell: "A" for an empty one, "K" for one that is full.
-    letters = ["".join(chr(65 + tenth) for tenth in row) for row in charts.tenths(full.held_frac).tolist()]
+    # One letter per cell: "A" for an empty one, "K" for one that is full.
+    letters = ["".join(chr(65 + tenth) for tenth in row) for row in svg.tenths(full.allocated_frac).tolist()]
     data = {"kind": "map", "span": edges_s[-1], "nodes": full.rows, "cells": letters}
-    description = f"Under {run.label}: for each row of nodes, the part of its GPUs that jobs hold; darker is fuller."
-    body = charts.shaded(full.held_frac)
+    description = f"Under {run.label}: for each row of nodes, the part of its GPUs that is allocated; darker is fuller."
+    body = svg.shaded(full.allocated_frac)
     return _occupancy(number, run, description, edges_s[-1], _rows_axis(full.rows), body, data)
 
 

@@ -1,20 +1,22 @@
-"""Plots of simulations with matplotlib: completion times, queue, use of the GPUs, who ran where."""
+"""Plots of simulations with matplotlib: completion times, queue, use of the GPUs, which job ran where."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.tables import Array
-from gpuwise.sim.report.occupancy import Bars, bars, fullness
-from gpuwise.sim.report.series import Course, cdf_points, courses, time_edges
-from gpuwise.sim.report.ticks import Tick, duration_ticks, log_duration_ticks, log_range, nice_ticks
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.course import Course, cdf_points, courses, time_edges
+from gpuwise.sim.results.occupancy import Bars, bars, fullness
+
+if TYPE_CHECKING:
+    from gpuwise.sim.results.result import SimulationResult
+from gpuwise.sim.results.ticks import Tick, duration_ticks, log_duration_ticks, log_range, nice_ticks
 
 try:
     from matplotlib import rc_context
@@ -30,8 +32,8 @@ TIME_BINS = 600
 MAP_BINS = 300
 MOST_BARS = 20_000
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", "#5b5b5b", "#7a3fb0")
-"""After Okabe and Ito, whom colour-blind readers have to thank; yellow and black gave way to darker neighbours."""
-_SINCE_FIRST = "time since the first job came"
+"""After Okabe and Ito, for colour-blind readers, with darker colours in place of yellow and black."""
+_SINCE_FIRST = "time since the first submission"
 _SUFFIXES = (".png", ".svg")
 
 
@@ -54,7 +56,7 @@ def queue_over_time(results: Sequence[SimulationResult]) -> Figure:
 
 
 def use_over_time(results: Sequence[SimulationResult]) -> Figure:
-    """Which part of the cluster's GPUs was held and which was used, over time."""
+    """Which part of the cluster's GPUs was allocated and which was used, over time."""
     figure, axes = _single()
     runs = courses(results)
     _draw_use(axes, runs)
@@ -63,14 +65,14 @@ def use_over_time(results: Sequence[SimulationResult]) -> Figure:
 
 
 def gantt(result: SimulationResult) -> Figure:
-    """Who ran where: nodes by time, a bar a job; or how full the nodes were, where bars would be too many."""
+    """Which job ran where: a bar per job; or how full the nodes were, where bars would be too many."""
     figure, axes = _single()
     _draw_nodes(axes, courses([result])[0])
     return figure
 
 
 def overview(results: Sequence[SimulationResult]) -> Figure:
-    """Completion times, queue, use of the GPUs, and who ran where under the first policy, in one figure."""
+    """Completion times, queue, use of the GPUs, and which job ran where under the first policy, in one figure."""
     runs = courses(results)
     figure = Figure(figsize=(12, 8), dpi=110, layout="constrained")
     (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
@@ -114,7 +116,7 @@ def _draw_cdf(axes: Axes, runs: Sequence[Course]) -> None:
     axes.set_xlim(low, high)
     _marks(axes.xaxis, log_duration_ticks(low, high, most=8))
     axes.set_ylim(0, 100)
-    _words(axes, "Job completion times", "job completion time", "jobs done (%)")
+    _label(axes, "Job completion times", "job completion time", "jobs done (%)")
 
 
 def _draw_queue(axes: Axes, runs: Sequence[Course]) -> None:
@@ -128,21 +130,22 @@ def _draw_queue(axes: Axes, runs: Sequence[Course]) -> None:
     _marks(axes.yaxis, ticks)
     axes.set_ylim(0, ticks[-1][0])
     _time(axes, edges_s[-1])
-    _words(axes, "Queue length", _SINCE_FIRST, "jobs waiting")
+    _label(axes, "Queue length", _SINCE_FIRST, "jobs waiting")
 
 
 def _draw_use(axes: Axes, runs: Sequence[Course]) -> None:
     edges_s = time_edges(runs, TIME_BINS)
     differ = False
     for number, run in enumerate(runs):
-        held, used = 100 * run.held_frac(edges_s), 100 * run.used_frac(edges_s)
+        allocated, used = 100 * run.allocated_frac(edges_s), 100 * run.used_frac(edges_s)
         _steps(axes, edges_s, used, number)
-        if not np.allclose(held, used, atol=0.1):
-            _steps(axes, edges_s, held, number, alpha=0.45, linewidth=0.9)
+        if not np.allclose(allocated, used, atol=0.1):
+            _steps(axes, edges_s, allocated, number, alpha=0.45, linewidth=0.9)
             differ = True
     axes.set_ylim(0, 102)
     _time(axes, edges_s[-1])
-    _words(axes, "GPUs used (faint: held)" if differ else "GPUs held and used", _SINCE_FIRST, "GPUs of the cluster (%)")
+    title = "GPUs used (faint: allocated)" if differ else "GPUs allocated and used"
+    _label(axes, title, _SINCE_FIRST, "GPUs of the cluster (%)")
 
 
 def _draw_nodes(axes: Axes, run: Course) -> None:
@@ -150,7 +153,7 @@ def _draw_nodes(axes: Axes, run: Course) -> None:
     drawn = bars(run, MOST_BARS)
     if drawn is None:
         names = _draw_map(axes, run, edges_s)
-        title = "GPUs held on nodes"
+        title = "GPUs allocated on nodes"
     else:
         _draw_bars(axes, run, drawn)
         names, title = list(run.node_names), "Jobs on nodes"
@@ -158,7 +161,7 @@ def _draw_nodes(axes: Axes, run: Course) -> None:
     every = -(-len(names) // 16)
     _marks(axes.yaxis, [(row + 0.5, names[row]) for row in range(0, len(names), every)])
     _time(axes, edges_s[-1])
-    _words(axes, f"{title} under {_literal(run.label)}", _SINCE_FIRST, "node")
+    _label(axes, f"{title} under {_literal(run.label)}", _SINCE_FIRST, "node")
     axes.grid(visible=False)
 
 
@@ -167,8 +170,8 @@ def _draw_bars(axes: Axes, run: Course, drawn: Bars) -> None:
     top, bottom = drawn.top, drawn.top + drawn.height
     corners = np.stack((left, top, right, top, right, bottom, left, bottom), axis=1).reshape(-1, 4, 2)
     colours = [COLOURS[job % len(COLOURS)] for job in run.job[drawn.stay].tolist()]
-    # Where bars are few a white edge tells them apart; where they are many one in their own colour keeps short stays
-    # visible. Thousands of shapes are a picture within an SVG.
+    # Where bars are few a white edge separates them; where they are many an edge in their own colour keeps short stays
+    # visible. Thousands of shapes become a bitmap within an SVG.
     edges = "white" if len(drawn) <= 800 else colours
     shapes = PolyCollection(
         list(corners), facecolors=colours, edgecolors=edges, linewidths=0.3, rasterized=len(drawn) > 2000
@@ -179,8 +182,8 @@ def _draw_bars(axes: Axes, run: Course, drawn: Bars) -> None:
 def _draw_map(axes: Axes, run: Course, edges_s: Array) -> list[str]:
     full = fullness(run, edges_s)
     rows = np.arange(len(full.rows) + 1)
-    shown = axes.pcolormesh(edges_s, rows, 100 * full.held_frac, cmap="Blues", vmin=0, vmax=100, rasterized=True)
-    axes.figure.colorbar(shown, ax=axes, label="GPUs held (%)")
+    shown = axes.pcolormesh(edges_s, rows, 100 * full.allocated_frac, cmap="Blues", vmin=0, vmax=100, rasterized=True)
+    axes.figure.colorbar(shown, ax=axes, label="GPUs allocated (%)")
     return full.rows
 
 
@@ -204,7 +207,7 @@ def _marks(axis: Axis, ticks: Iterable[Tick]) -> None:
     axis.set_ticks([], minor=True)
 
 
-def _words(axes: Axes, title: str, x: str, y: str) -> None:
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title, loc="left", fontsize="medium", fontweight="bold")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -220,5 +223,5 @@ def _legend(figure: Figure, runs: Sequence[Course]) -> None:
 
 
 def _literal(text: str) -> str:
-    """Text as it is: matplotlib would read formulas between dollar signs."""
+    """Text with escaped dollar signs, between which matplotlib would read formulas."""
     return text.replace("$", r"\$")

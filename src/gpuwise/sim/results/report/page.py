@@ -1,23 +1,38 @@
-"""The page around the charts and tables: one HTML file that needs nothing else."""
+"""A report of simulations as one HTML file that needs no network and no other package."""
 
 from __future__ import annotations
 
 import html
+import os
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.units import format_duration
 from gpuwise.core.version import __version__
-from gpuwise.sim.report import figures, tables
-from gpuwise.sim.report.charts import SHADES, Chart
-from gpuwise.sim.report.series import Course
-from gpuwise.sim.report.tables import swatch
+from gpuwise.sim.results.course import Course, courses
+from gpuwise.sim.results.report import charts, tables
+from gpuwise.sim.results.report.svg import SHADES, Chart
+from gpuwise.sim.results.report.tables import swatch
+
+if TYPE_CHECKING:
+    from gpuwise.sim.results.result import SimulationResult
 
 
-def page(runs: Sequence[Course]) -> str:
-    """The whole report as HTML."""
+def html_report(results: Sequence[SimulationResult], path: str | os.PathLike[str]) -> None:
+    """Writes a report that compares simulations: figures, charts over time, which job ran where, the longest waits."""
+    text = _page(courses(results))
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise GpuwiseError(f"cannot write the report to {os.fspath(path)!r}: {error.strerror or error}") from error
+
+
+def _page(runs: Sequence[Course]) -> str:
     style, script = _own("style.css"), _own("script.js")
     # The browser runs this script and no other, and fetches nothing.
     allowed = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'"
@@ -75,22 +90,22 @@ def _about(runs: Sequence[Course]) -> str:
 
 
 def _sections(runs: Sequence[Course]) -> str:
-    step = figures.bin_text(runs)
+    step = charts.bin_text(runs)
     parts = [
         _section("compare", "Policies side by side", _summary(runs), tables.comparison(runs)),
         _choice(runs),
         _section("completion", "How long jobs took",
                  "Read upwards from a time: the part of the jobs that was done by then. A line further to the left and "
-                 "higher is better; where it meets 50% is the median.", figures.completion_times(runs).html()),
+                 "higher is better; it meets 50% at the median.", charts.completion_times(runs).html()),
         _section("waiting", "How many jobs waited",
-                 f"Jobs that had come and held no GPUs. Each step is the average over {step}; lower is better.",
-                 figures.queue_length(runs).html()),
-        _section("used", "How busy the GPUs were", _use_hint(step), figures.gpu_use(runs).html()),
+                 f"Submitted jobs that had no GPUs. Each step is the average over {step}; lower is better.",
+                 charts.queue_length(runs).html()),
+        _section("used", "How busy the GPUs were", _use_hint(step), charts.gpu_use(runs).html()),
         _occupancies(runs),
         _section("sizes", "Small and large jobs",
-                 "Means over the jobs that ended, by how many GPUs they asked for. A policy that is quick on average "
-                 "may still let large jobs wait.", tables.by_size(runs)),
-        _section("longest", "Who waited longest", f"The {tables.LONGEST} longest times without GPUs under each policy.",
+                 "Means over the jobs that ended, by the number of GPUs they asked for. A policy that is quick on "
+                 "average may still let large jobs wait.", tables.by_size(runs)),
+        _section("longest", "Longest waits", f"The {tables.LONGEST} longest times without GPUs under each policy.",
                  f'<div class="side">{"".join(tables.longest_waits(i, run) for i, run in enumerate(runs))}</div>'),
     ]  # fmt: skip
     return "\n".join(parts)
@@ -98,8 +113,8 @@ def _sections(runs: Sequence[Course]) -> str:
 
 def _use_hint(step: str) -> str:
     return (
-        "Strong lines are GPUs in use: those that jobs hold, times each job's own utilization where the trace tells "
-        f"it. Faint lines, where they differ, are GPUs held. Each step is the average over {step}."
+        "Strong lines are GPUs in use: those allocated to jobs, times each job's own utilization where the trace has "
+        f"it. Faint lines, where they differ, are GPUs allocated. Each step is the average over {step}."
     )
 
 
@@ -108,10 +123,10 @@ def _section(name: str, title: str, hint: str, content: str) -> str:
 
 
 def _summary(runs: Sequence[Course]) -> str:
-    note = "Times are those of the simulated cluster, but for the last three columns: a clock took them meanwhile."
+    note = "Times are those of the simulated cluster; those in the last three columns were measured while simulating."
     if len(runs) == 1:
         return f"Rest the pointer on a heading to see what it means. {note}"
-    best = min(runs, key=lambda run: _or_never(run.result.metrics.avg_jct_s))
+    best = min(runs, key=lambda run: _or_infinite(run.result.metrics.avg_jct_s))
     average_s, first_s = best.result.metrics.avg_jct_s, runs[0].result.metrics.avg_jct_s
     versus = ""
     if best is not runs[0] and first_s > 0:
@@ -122,7 +137,7 @@ def _summary(runs: Sequence[Course]) -> str:
     )
 
 
-def _or_never(seconds: float) -> float:
+def _or_infinite(seconds: float) -> float:
     return seconds if seconds == seconds else float("inf")
 
 
@@ -135,7 +150,7 @@ def _choice(runs: Sequence[Course]) -> str:
 
 
 def _occupancies(runs: Sequence[Course]) -> str:
-    drawn = figures.occupancies(runs)
+    drawn = charts.occupancies(runs)
     tabs = "".join(
         f'<button type="button" role="tab" id="tab-{i}" aria-controls="panel-{i}">{swatch(i)}'
         f"{html.escape(run.label)}</button>"
@@ -146,16 +161,16 @@ def _occupancies(runs: Sequence[Course]) -> str:
         f"{chart.html()}</div>"
         for i, chart in enumerate(drawn)
     )
-    hint = "One row a node, time from left to right. All policies have the same time axis."
+    hint = "One row per node, time from left to right. All policies have the same time axis."
     content = f'<div role="tablist" class="tabs" aria-label="policy">{tabs}</div>{panels}'
-    return _section("nodes", "Who ran where", hint, content)
+    return _section("nodes", "Jobs on nodes", hint, content)
 
 
 def _node_hint(chart: Chart) -> str:
     if chart.data["kind"] == "bars":
-        return "Each bar is a job on the GPUs it holds; the same colour in several rows at once is often one gang."
+        return "Each bar is a job on its GPUs; the same colour in several rows at once is often one gang."
     shades = "".join(f'<i class="s{shade}"></i>' for shade in range(SHADES + 1))
     return (
-        "There are too many jobs or nodes to draw each, so a cell shows which part of a row's GPUs jobs held: "
+        "There are too many jobs or nodes to draw each, so a cell shows which part of a row's GPUs was allocated: "
         f'<span class="scale">0% <span aria-hidden="true">{shades}</span> 100%</span>'
     )

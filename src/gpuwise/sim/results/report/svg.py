@@ -1,4 +1,4 @@
-"""Charts as SVG, written here: axes, grid, lines, steps, bars and maps.
+"""Charts as SVG: axes, grid, lines, steps, bars and maps.
 
 The drawing is stretched to whatever width the page has, on a canvas of 10,000 by 10,000 units; the words beside it are
 HTML, placed in per cent, so that they stay as large as the reader's other text.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpuwise.core.tables import Array
-from gpuwise.sim.report.ticks import Tick
+from gpuwise.sim.results.ticks import Tick
 
 CANVAS = 10_000
 COLOURS = 8
@@ -58,7 +58,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its axes, what it shows in words, and the numbers behind it for the pointer."""
+    """A drawing with its axes, a description, and the numbers that the pointer shows."""
 
     name: str
     title: str
@@ -70,7 +70,7 @@ class Chart:
     height_px: int = 260
 
     def svg(self) -> str:
-        """The drawing alone."""
+        """The drawing without the words of its axes."""
         title, description = html.escape(self.title), html.escape(self.description)
         name = self.name
         return (
@@ -117,7 +117,7 @@ def steps(heights: Iterable[float]) -> str:
 
 
 def stairs(across: Iterable[float], up: Iterable[float]) -> str:
-    """A path that rises at each point to its height and goes on level, as a cumulative distribution does."""
+    """A path that rises at each point to its height and then stays level, as a cumulative distribution does."""
     path = [f"M0 {CANVAS}"]
     path += [f"H{_unit(x)}V{CANVAS - _unit(y)}" for x, y in zip(across, up, strict=True)]
     return "".join(path) + f"H{CANVAS}"

@@ -1,4 +1,4 @@
-"""The result of a simulation: its figures, its jobs, its course."""
+"""The result of a simulation: its figures, its jobs, and what happened over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwise.core.job.table import Status
 from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.metrics import Metrics, measure
-from gpuwise.sim.history import Use, node_changes, offered, stays_frame, timeline_frame, uses
+from gpuwise.sim.results.history import Use, node_changes, offered, stays_frame, timeline_frame, uses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What came of running a trace on a cluster under a policy."""
+    """The outcome of a trace on a cluster under a policy."""
 
     policy: str
     trace: str
@@ -35,7 +35,7 @@ class SimulationResult:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The figures a run is compared by."""
+        """The figures by which runs are compared."""
         used_gpu_s = math.fsum(gpus * (to_s - from_s) for from_s, to_s, gpus in self.uses)
         journal = self.engine.journal
         over_time = partial(offered, journal) if node_changes(journal) else None
@@ -52,7 +52,7 @@ class SimulationResult:
         return {**about, "seed": self.seed, **self.metrics.as_dict(), "wall_s": self.wall_s}
 
     def to_frame(self) -> pl.DataFrame:
-        """One row a job: when it came, started and ended, and what happened to it on the way."""
+        """One row per job: when it was submitted, started and ended, and how often it was preempted or moved."""
         jobs, count = self.engine.state.jobs, len(self.engine.state.jobs)
         columns = jobs.columns()
         shapes = [jobs.shapes[code] for code in columns["shape"].tolist()]
@@ -76,16 +76,16 @@ class SimulationResult:
         )
 
     def stays(self) -> pl.DataFrame:
-        """Who held which GPUs when: one row a job, node and stay."""
+        """Which GPUs each job had when: one row per job, node and stay."""
         return stays_frame(self.engine.journal, self.engine.state)
 
     def timeline(self) -> pl.DataFrame:
-        """Jobs waiting and running, GPUs held and used, at every change."""
+        """Jobs waiting and running, GPUs allocated and used, at every change."""
         return timeline_frame(self.engine.journal, self.engine.state)
 
     def plot(self) -> Figure:
         """Completion times, queue, use of the GPUs and a Gantt chart in one figure."""
-        from gpuwise.sim.plots import overview
+        from gpuwise.sim.results.plots import overview  # matplotlib is slow to import, and optional
 
         return overview([self])
 
