@@ -1,4 +1,4 @@
-"""`check_policy`: what every policy must hold to, checked on small clusters; for policies of other packages too."""
+"""`check_policy`: the rules of every policy, checked on small clusters; for policies of other packages too."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class NotConformingError(GpuwiseError):
 
 
 def check_policy(policy: str | Policy | Callable[[], Policy], seeds: int = 3) -> None:
-    """Raises `NotConformingError` unless a policy holds to the rules.
+    """Raises `NotConformingError` unless a policy keeps the rules.
 
-    It has a name and says what wakes it; it never gives what is not free, and a gang starts whole; the same view and
-    seed give the same decision, and the view is left as it was; every job left waiting has a reason; and every job of a
-    finite workload ends, whatever happens to the nodes on the way.
+    It has a name and says what wakes it; it never allocates what is not free, and a gang starts whole; the same view
+    and seed give the same decision, and the view is left unchanged; every job left waiting has a reason; and every job
+    of a finite workload ends, whatever happens to the nodes.
     """
     make: Callable[[], Any]
     if isinstance(policy, str):
@@ -61,7 +61,7 @@ def _check_attributes(policy: Any) -> None:
 
 
 class _Audited:
-    """Asks the policy twice, compares, and looks at what it says of those it leaves waiting."""
+    """Asks the policy twice, compares, and checks its reasons for the jobs that it leaves waiting."""
 
     def __init__(self, policy: Any) -> None:
         self._policy = policy
@@ -92,7 +92,9 @@ class _Audited:
         except (ReadOnlyError, ValueError) as error:  # an array refuses with numpy's own error
             if isinstance(error, ValueError) and "read-only" not in str(error):
                 raise
-            raise NotConformingError(f"policy {self.name!r} tried to change the state it was shown: {error}") from error
+            raise NotConformingError(
+                f"policy {self.name!r} tried to change the state, which is read-only: {error}"
+            ) from error
         return decision
 
     def _check_reason(self, decision: Decision, job: int) -> None:
@@ -106,7 +108,7 @@ def _run(policy: _Audited, workload: Workload, seed: int) -> None:
     cluster, jobs, faults, events, unreliable = workload
     placer = with_roles(getattr(policy, "placer", best_fit))
     engine = Engine(cluster, policy, placer=placer, seed=seed)
-    engine.state.jobs.declare(_held(jobs, cluster, policy, placer))
+    engine.state.jobs.declare(_feasible_jobs(jobs, cluster, policy, placer))
     executor = VirtualExecutor(
         engine.state.jobs, engine.state.nodes, DeclaredRates(engine.state.jobs, engine.state.nodes), faults=faults
     )
@@ -119,7 +121,7 @@ def _run(policy: _Audited, workload: Workload, seed: int) -> None:
 
 
 def _check_all_ended(engine: Engine) -> None:
-    """Nothing will ever happen again, so a job that has not ended never will."""
+    """Nothing more will happen, so a job that has not ended never will."""
     state = engine.state
     left = [job for job in range(len(state.jobs)) if state.status(job) not in ENDED]
     if left:
@@ -131,8 +133,8 @@ def _check_all_ended(engine: Engine) -> None:
         )
 
 
-def _held(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: Placer) -> list[JobSpec]:
-    """The jobs that the policy says it could ever run; all of them, but for one that cuts every GPU."""
+def _feasible_jobs(jobs: list[JobSpec], cluster: ClusterSpec, policy: _Audited, placer: Placer) -> list[JobSpec]:
+    """The jobs that are feasible under the policy: all, unless it partitions every GPU."""
     table, empty = JobTable(), Capacity(node_table(cluster))
     table.declare(jobs)
     return [job for row, job in enumerate(jobs) if holds(policy, empty, table.shape_of(row), placer)]

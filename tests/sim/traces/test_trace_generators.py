@@ -120,7 +120,7 @@ def test_a_spec_generates_what_the_function_does():
         ("gen:gavel?jobs=0&rate=4", TraceError, "jobs: '0' is not a whole number of jobs from 1"),
         ("gen:gavel?jobs=1e99&rate=4", TraceError, "jobs: '1e99' is not a whole number"),
         ("gen:gavel?jobs=ten&rate=4", TraceError, "jobs: 'ten' is not a whole number"),
-        ("gen:gavel?jobs=5&rate=nan", TraceError, "rate: 'nan' is not a number of jobs an hour above 0"),
+        ("gen:gavel?jobs=5&rate=nan", TraceError, "rate: 'nan' is not a number of jobs per hour above 0"),
         ("gen:milan?nodes=2&mean", TraceError, "mean: '' is not a mean time between jobs above 0 s"),
         ("gen:philly?jobs=5&load=0.5", TraceError, "load and gpus belong together"),
         ("gen:", UnknownNameError, "unknown generator ''"),

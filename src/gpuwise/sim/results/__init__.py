@@ -1,1 +1,1 @@
-"""What came of a simulation: figures, tables, plots and an HTML report."""
+"""The outcome of a simulation: figures, tables, plots and an HTML report."""

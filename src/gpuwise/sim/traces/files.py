@@ -20,7 +20,7 @@ from gpuwise.sim.traces.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A trace format: how to tell it from the start of a file, and how to read it."""
+    """A trace format: how to recognize it by the start of a file, and how to read it."""
 
     name: str
     description: str
@@ -53,7 +53,7 @@ def _is_philly_json(head: str) -> bool:
     return head.lstrip().startswith("[") and '"attempts"' in head
 
 
-# In the order they are tried: Muri's and Chronus' headers hold Tiresias' columns too.
+# In the order they are tried: Muri's and Chronus' headers have Tiresias' columns too.
 FORMATS: dict[str, Format] = {
     entry.name: entry
     for entry in (
@@ -92,9 +92,9 @@ def read_trace(
 ) -> Trace:
     """Read a trace file in any known format, or make the trace that a ``gen:`` spec describes.
 
-    The format is told by the content unless ``format`` names it. A bad row is an error that names the file, line,
+    The format is recognized by the content unless ``format`` names it. A bad row is an error that names the file, line,
     column and value; with ``skip_bad`` it is left out and kept in ``Trace.skipped``. ``throughputs`` is the table
-    that turns the steps of a Gavel trace into seconds, where it does not lie beside the trace.
+    that turns the steps of a Gavel trace into seconds, where it is not beside the trace.
     """
     if str(path).startswith(PREFIX):
         return generate(str(path))

@@ -1,4 +1,4 @@
-"""A trace in memory: its jobs, where they came from and what did not become a job."""
+"""A trace in memory: its jobs, how they were read, and the same jobs at another load or in other numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuwise.sim.traces.errors import BadRow, TraceError, count_reasons
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Jobs in the canonical columns, sorted by submission, with the story of how they were read.
+    """Jobs in the canonical columns, sorted by submission, with what was left out when they were read.
 
     ``skipped`` are rows that were wrong and left out on request; ``left_out`` counts, by reason, rows that the
     format's own rule leaves out (jobs that never ran, steps of a job), which are normal and no error.
@@ -74,10 +74,9 @@ def take(trace: Trace, jobs: int) -> Trace:
 
 
 def prolong(trace: Trace, times: int) -> Trace:
-    """The trace ``times`` times in turn: the same load for that many times as long.
+    """The trace ``times`` times in succession: the same load for that many times as long.
 
-    The first job of a turn comes as long after the last of the one before as jobs come apart on average. Copy k of job
-    ``a`` is ``a#k``.
+    Successive copies are apart by the mean time between jobs. Copy k of job ``a`` is ``a#k``.
     """
     if times < 1:
         raise TraceError(f"cannot prolong a trace {times} times; prolong it 1 time or more")
