@@ -8,7 +8,7 @@ from gpuwise.core import rates
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
-from gpuwise.policies.placing.one_type import of_one_type
+from gpuwise.policies.placing.eligible import of_one_type
 
 LAST_FEW = 10
 

@@ -17,7 +17,7 @@ from gpuwise.core.events import CAPACITY_CHANGES, JobStarted
 from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
-from gpuwise.policies.placing.placement import Hosts
+from gpuwise.policies.placing.eligible import Hosts
 from gpuwise.policies.slices.cuts import Cut, Where, best_cut, on_piece
 from gpuwise.policies.slices.mig_gpus import Gpu, Gpus, holds_cut_or_whole, may_slice, why_unplaced
 from gpuwise.policies.slices.moves import bring_back, join_empty, promote, start_uncut

@@ -17,7 +17,7 @@ from gpuwise.core.job.table import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
-from gpuwise.policies.placing.placement import Hosts
+from gpuwise.policies.placing.eligible import Hosts
 from gpuwise.policies.slices.cuts import Where, on_piece
 from gpuwise.policies.slices.mig_gpus import Gpus, may_slice, room_numbers, start_whole
 from gpuwise.policies.slices.moves import promote

@@ -13,7 +13,8 @@ from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.job.table import Shape
 from gpuwise.core.job.tasks import total_host
 from gpuwise.core.tables import Array
-from gpuwise.policies.placing.placement import as_mask, worst_fit
+from gpuwise.policies.placing.eligible import as_mask
+from gpuwise.policies.placing.placement import worst_fit
 
 
 @dataclass(frozen=True)

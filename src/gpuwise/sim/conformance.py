@@ -93,7 +93,7 @@ class _Audited:
             if isinstance(error, ValueError) and "read-only" not in str(error):
                 raise
             raise NotConformingError(
-                f"policy {self.name!r} tried to change the state, which is read-only: {error}"
+                f"policy {self.name!r} tried to change the state: {error}"
             ) from error
         return decision
 

@@ -17,8 +17,8 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed
-from gpuwise.policies.gpu_types.gains import gets_nowhere
-from gpuwise.policies.placing.placement import idle_nodes
+from gpuwise.policies.gpu_types.gains import makes_no_progress
+from gpuwise.policies.placing.eligible import idle_nodes
 
 MOST_JOBS = 3
 """At most so many jobs on a GPU (Yeung et al., HotCloud'20)."""
@@ -214,7 +214,7 @@ def explained(draft: Draft, code: Explain) -> Explain:
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
-        if reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE) and gets_nowhere(draft.view, job):
+        if reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE) and makes_no_progress(draft.view, job):
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(draft.view.shape(job)):
             return reason

@@ -12,7 +12,9 @@ from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.placing.placement import best_fit, joined, share, sharing_of
+from gpuwise.policies.placing.eligible import pick_devices
+from gpuwise.policies.placing.fractions import share, sharing_of
+from gpuwise.policies.placing.placement import best_fit
 
 
 class Candidates(NamedTuple):
@@ -54,7 +56,7 @@ def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int)
     """The placement on a chosen node: that device for a fraction, else the lowest idle ones, which are all alike."""
     if takes_fraction(shape, gpus):
         return share(node, device, shape)
-    whole = Placement((Grant(node, joined(capacity, node, capacity.usable(node, shape), gpus)),))
+    whole = Placement((Grant(node, pick_devices(capacity, node, capacity.usable(node, shape), gpus)),))
     return whole if shape.alone else whole._replace(sharing=sharing_of(shape))
 
 

@@ -19,8 +19,8 @@ from gpuwise.core.spec import Sharing
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs
-from gpuwise.policies.gpu_types.gains import gets_nowhere
-from gpuwise.policies.placing.placement import Hosts, on_one_node
+from gpuwise.policies.gpu_types.gains import makes_no_progress
+from gpuwise.policies.placing.eligible import Hosts, on_one_node
 from gpuwise.policies.slices.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
 
 MIG_ONLY = frozenset((Sharing.MIG,))
@@ -172,7 +172,7 @@ class Gpus:
         """Whether a job is believed to make no progress anywhere here."""
         view, shape = self.view, self.view.shape(job)
         if shape.sharing != MIG_ONLY:
-            return gets_nowhere(view, job)
+            return makes_no_progress(view, job)
         somewhere = [(view.nodes.type_of.index(code), 0) for code in view.capacity.types_for(shape)]
         return all(self.to_itself(job, where) is None for where in somewhere)
 
