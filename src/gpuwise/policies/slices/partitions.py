@@ -1,4 +1,4 @@
-"""Which slices for which jobs: the cut of a GPU on which a set of jobs is fastest in sum."""
+"""MIG partitions of a GPU: the one on which a set of jobs is fastest in sum."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from gpuwise.policies.beliefs import speeds
 
 Where = tuple[int, int]
 """A node and a device of it."""
-Row = tuple[float, ...]
+ProfileSpeeds = tuple[float, ...]
 """A job's believed speed on each profile of a GPU type; 0 where it does not fit or nothing is known."""
 _NEVER = -1e6
 
 
-class Cut(NamedTuple):
-    """A GPU cut for some jobs."""
+class Partition(NamedTuple):
+    """The slices of a GPU, for some jobs."""
 
     speed: float
-    """Of all of them together; one alone on a whole GPU has about 1."""
+    """The sum over the jobs; one alone on a whole GPU has about 1."""
     slices: tuple[MigSlice, ...]
     of: tuple[int, ...]
-    """For each of the jobs, which slice is its own."""
+    """The number of each job's slice."""
 
 
-def on_piece(where: Where, piece: MigSlice) -> Placement:
+def on_mig_slice(where: Where, piece: MigSlice) -> Placement:
     """A placement on a slice."""
     node, device = where
     return Placement((Grant(node, 1 << device, piece.start),), Sharing.MIG, piece.milli)
 
 
-def row_of(view: ClusterView, job: int, gpu: str, where: Where) -> Row:
+def profile_speeds(view: ClusterView, job: int, gpu: str, where: Where) -> ProfileSpeeds:
     """How fast a job is believed to be on each profile of a GPU."""
     profiles = mig_profiles(gpu)
     needed = view.shape(job).gpu_memory_bytes
-    places = [on_piece(where, slice_of(gpu, each.name, each.starts[0])) for each in profiles]
+    places = [on_mig_slice(where, slice_of(gpu, each.name, each.starts[0])) for each in profiles]
     found = speeds(view, (job,) * len(places), places, ((),) * len(places))
     fits = [each.memory_bytes >= needed for each in profiles]
     return tuple(speed if fit and not math.isnan(speed) else 0.0 for speed, fit in zip(found, fits, strict=True))
 
 
-def best_cut(gpu: str, rows: Sequence[Row]) -> Cut | None:
-    """The cut on which jobs with these rows, each on a slice of its own, are fastest in sum; None if none holds all."""
+def best_partition(gpu: str, rows: Sequence[ProfileSpeeds]) -> Partition | None:
+    """The partition on which jobs with these speeds, each on its own slice, are fastest in sum; None if none fits."""
     order = sorted(range(len(rows)), key=rows.__getitem__)
-    found = _best_cut(gpu, tuple(rows[each] for each in order))
+    found = _best_partition(gpu, tuple(rows[each] for each in order))
     if found is None:
         return None
     of = dict(zip(order, found.of, strict=True))
     return found._replace(of=tuple(of[each] for each in range(len(rows))))
 
 
-def uncut(gpu: str) -> Cut:
-    """A GPU as a single slice, for a job that may be on a slice only and of which nothing is known."""
+def as_one_slice(gpu: str) -> Partition:
+    """A GPU as a single slice, for a job that may only be on a slice and whose speed is unknown."""
     largest = max(mig_profiles(gpu), key=lambda each: each.memory_bytes)
-    return Cut(1.0, (slice_of(gpu, largest.name, largest.starts[0]),), (0,))
+    return Partition(1.0, (slice_of(gpu, largest.name, largest.starts[0]),), (0,))
 
 
 def assign(values: Array) -> list[tuple[int, int]]:
@@ -77,23 +77,23 @@ def assign(values: Array) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=65536)
-def _best_cut(gpu: str, rows: tuple[Row, ...]) -> Cut | None:
+def _best_partition(gpu: str, rows: tuple[ProfileSpeeds, ...]) -> Partition | None:
     table = np.asarray(rows)
-    best: Cut | None = None
-    for slices, profiles in _cuts(gpu):
+    best: Partition | None = None
+    for slices, profiles in _partitions(gpu):
         if len(slices) < len(rows):
             continue
         values = table[:, profiles]
         pairs = assign(values)
         total = float(sum(values[pair] for pair in pairs))
         if len(pairs) == len(rows) and (best is None or total > best.speed):
-            best = Cut(total, slices, tuple(column for _, column in pairs))
+            best = Partition(total, slices, tuple(column for _, column in pairs))
     return best
 
 
 @cache
-def _cuts(gpu: str) -> tuple[tuple[tuple[MigSlice, ...], tuple[int, ...]], ...]:
-    """The cuts that differ in their profiles: their slices, and which profile each of them is of."""
+def _partitions(gpu: str) -> tuple[tuple[tuple[MigSlice, ...], tuple[int, ...]], ...]:
+    """The partitions that differ in their profiles: their slices, and the number of each slice's profile."""
     number = {profile.name: at for at, profile in enumerate(mig_profiles(gpu))}
     found: dict[tuple[int, ...], tuple[tuple[MigSlice, ...], tuple[int, ...]]] = {}
     for layout in partitions(gpu):
