@@ -15,13 +15,12 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.table import Shape, Status
 from gpuwise.policies.gpu_types.gains import (
-    MOST_KINDS,
     RATES,
     JobGroup,
+    demand_by_kind,
     groups,
     oldest_and_newest,
     outlook,
-    speeds,
     wanted_gpus,
 )
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
@@ -113,7 +112,7 @@ class Assignment:
         the less.
         """
         view, service = self.draft.view, self._in_service()
-        demand = self._demand() if len(service) > 1 else {}
+        demand = demand_by_kind(view, self._signal) if len(service) > 1 else {}
         kinds = sorted(demand)
         prices = log_prices(tuple(kinds), shares([demand[kind] for kind in kinds]), tuple(service)) if kinds else ()
         if not prices:
@@ -121,18 +120,6 @@ class Assignment:
         busy = [1 - idle / gpus if gpus else 1.0 for idle, gpus in zip(view.capacity.idle_total, service, strict=True)]
         above = [min(price - min(prices), MOST_LOG_PRICE) for price in prices]
         return [math.exp(price * part) for price, part in zip(above, busy, strict=True)]
-
-    def _demand(self) -> dict[tuple[float, ...], float]:
-        """GPUs allocated to jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
-        view = self.draft.view
-        demand: dict[tuple[float, ...], float] = {}
-        running = view.holders()
-        for job in running[:: len(running) // MOST_KINDS + 1].tolist():
-            found, _ = speeds(view, job, self._signal)
-            slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)
-            if min(slowness) < math.inf:
-                demand[slowness] = demand.get(slowness, 0.0) + view.jobs.held_gpus.item(job)
-        return demand
 
     def _prices(self, queue: Sequence[JobGroup], times: Sequence[tuple[float, ...]], queued: bool) -> Sequence[float]:
         wanted = [group.gpus for group in queue]

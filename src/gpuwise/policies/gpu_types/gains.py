@@ -142,7 +142,7 @@ def _somewhere(nodes: NodeTable, shape: Shape, code: int) -> Placement | None:
     return None
 
 
-# -- the queue by kind -------------------------------------------------------------------------------------------------
+# -- jobs by kind -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,18 @@ def groups(view: ClusterView, signal: str, each: bool) -> Iterator[JobGroup]:
 def wanted_gpus(view: ClusterView) -> float:
     """GPUs that all waiting jobs ask for."""
     return sum(len(lane) * _gpus(view.jobs.shapes[shape]) for shape, lane in view.waiting.lanes.items())
+
+
+def demand_by_kind(view: ClusterView, signal: str) -> dict[tuple[float, ...], float]:
+    """GPUs allocated to jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
+    demand: dict[tuple[float, ...], float] = {}
+    running = view.holders()
+    for job in running[:: len(running) // MOST_KINDS + 1].tolist():
+        found, _ = speeds(view, job, signal)
+        slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)
+        if min(slowness) < math.inf:
+            demand[slowness] = demand.get(slowness, 0.0) + view.jobs.held_gpus.item(job)
+    return demand
 
 
 def _kinds(lane: Sequence[Entry]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Every node and device on which a job fits: for placements that weigh all choices against each other."""
+"""Every node and device on which a job fits, for placements that compare all choices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpuwise.policies.placing.placement import best_fit
 
 
 class Candidates(NamedTuple):
-    """The nodes that hold a job on their own, preferred ones first, and what is free on each of their devices."""
+    """The nodes on which a job fits alone, preferred ones first, and what is free on each of their devices."""
 
     nodes: Array
     """Rows of the node table."""
     idle: Array
-    """Nodes × devices: which devices nobody uses."""
+    """Nodes × devices: which devices are idle."""
     free_milli: Array
-    """Nodes × devices: what is left of each, however it is shared; 0 on those held whole, cut into slices or absent."""
+    """Nodes × devices: what is left of each; 0 on devices that are used whole, partitioned or absent."""
     fits: Array
     """Nodes × devices: where a fraction of a GPU may go; the idle devices if the job asks for whole ones."""
 
@@ -36,7 +36,7 @@ def takes_fraction(shape: Shape, gpus: int) -> bool:
 
 
 def candidates(capacity: Capacity, shape: Shape, gpus: int) -> Candidates:
-    """The nodes on which ``gpus`` GPUs of a shape fit, with CPUs and memory beside them."""
+    """The nodes on which ``gpus`` GPUs of a shape fit, as do its CPUs and memory."""
     types = () if sharing_of(shape) is Sharing.MIG else capacity.types_for(shape)  # slices are not of whole devices
     if not takes_fraction(shape, gpus):
         nodes = _rows(capacity, shape, _with_host(capacity, shape, gpus, _union(capacity, shape, types, gpus)))
@@ -61,7 +61,7 @@ def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int)
 
 
 def over_nodes(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
-    """Room for who is on no node as such, by best fit: on slices, or over nodes that are too small for a gang."""
+    """Room for a job that fits no single node, by best fit: on MIG slices, or over nodes too small for a gang."""
     if sharing_of(shape) is Sharing.MIG:
         return best_fit(capacity, shape, gpus)
     if shape.whole and (shape.require or shape.avoid or shape.within):
@@ -99,7 +99,7 @@ def _rows(capacity: Capacity, shape: Shape, nodes: NodeSet) -> Array:
 
 
 def _with_memory(capacity: Capacity, shape: Shape, nodes: Array, idle: Array) -> Array:
-    """Nodes × devices: the idle ones on which others leave enough memory."""
+    """Nodes × devices: the idle ones on which foreign processes leave enough memory."""
     if not capacity.claimed_memory:
         return idle
     masks = [capacity.usable(node, shape) for node in nodes.tolist()]

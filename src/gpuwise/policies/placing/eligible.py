@@ -20,7 +20,7 @@ Preferences = tuple[NodeSet, ...]
 
 
 class Hosts:
-    """The nodes that a gang may have, and how many of its GPUs their CPUs and memory can feed."""
+    """The nodes that a gang may use, and how many of its GPUs their CPUs and memory can feed."""
 
     def __init__(self, capacity: Capacity, shape: Shape, among: NodeSet = EVERY_NODE) -> None:
         self._capacity = capacity
@@ -30,15 +30,15 @@ class Hosts:
         self.preferred = capacity.preferred(shape)
 
     def with_room(self, gpus: int) -> NodeSet:
-        """The nodes that can feed so many."""
+        """The nodes that can feed this many GPUs."""
         return self._capacity.hosts(self._shape, gpus) & self._among if self.matter else self._among
 
     def buckets(self, gpu_type: int) -> list[NodeSet]:
-        """The nodes of a GPU type, by how many idle GPUs they have for the gang."""
+        """The nodes of a GPU type, by the number of idle GPUs that they have for the gang."""
         return self._capacity.buckets(gpu_type, self._shape, self._among)
 
     def node_size(self, gpu_type: int) -> int:
-        """GPUs of the largest node of a type that the gang may have."""
+        """GPUs of the largest node of a type that the gang may use."""
         buckets = self._capacity.by_idle[gpu_type]
         if self._among == EVERY_NODE or not buckets:
             return len(buckets) - 1
@@ -61,7 +61,7 @@ class Hosts:
 
 
 def of_one_type(shape: Shape, types: Sequence[str], code: int, alone: bool = False) -> Shape:
-    """What a job asks for, on GPUs of one type only, and to itself if that is asked for."""
+    """What a job asks for, on GPUs of one type only, and ``alone`` on them if so."""
     # Capacities remember by a shape's number what it may run on, so this one needs a number of its own.
     return _narrowed(shape, -1 - ((shape.id * len(types) + code) * 2 + alone), types[code], alone)
 
@@ -75,11 +75,18 @@ def _narrowed(shape: Shape, number: int, gpu_type: str, alone: bool) -> Shape:
 
 
 def idle_nodes(capacity: Capacity, shape: Shape) -> NodeSet:
-    """The nodes with an idle device and room for a shape beside it."""
+    """The nodes with an idle device, and CPUs and memory, for a shape."""
     nodes = 0
     for gpu_type in capacity.types_for(shape):
         nodes |= capacity.with_idle(gpu_type, 1, shape)
     return nodes & capacity.hosts(shape, shape.gpus) if nodes and shape.needs_host else nodes
+
+
+def domains(capacity: Capacity, shape: Shape) -> list[NodeSet]:
+    """The nodes of each value of the label in which the job's nodes must agree; those with preferred nodes first."""
+    preferred, allowed = capacity.preferred(shape), capacity.allowed(shape)
+    usable = [nodes for nodes in capacity.domains(shape.within) if nodes & allowed]
+    return sorted(usable, key=lambda nodes: [not nodes & each for each in preferred])
 
 
 def favoured(nodes: NodeSet, preferred: Preferences) -> int:
@@ -117,7 +124,7 @@ def pick_devices(capacity: Capacity, node: int, devices: int, count: int) -> int
 
 @lru_cache(maxsize=65536)
 def linked(devices: int, count: int, links: tuple[tuple[int, ...], ...]) -> int:
-    """The lowest of the smallest group that is enough; of the largest groups in turn where none is."""
+    """The lowest devices of the smallest group that is large enough, else of the largest groups in turn."""
     masks = [devices & sum(1 << device for device in group) for group in links]
     alone = [1 << device for device in range(devices.bit_length()) if not any(mask >> device & 1 for mask in masks)]
     groups = [mask for mask in (*masks, *(devices & each for each in alone)) if mask]

@@ -17,12 +17,12 @@ _PREFERRED = (Sharing.SHARED, Sharing.TIME_SLICE, Sharing.EXCLUSIVE, Sharing.MIG
 
 
 def sharing_of(shape: Shape) -> Sharing:
-    """How a fraction of a GPU is held: beside others where the job allows it, in time slices, alone, or on a slice."""
+    """How a job uses a fraction of a GPU: beside others where it allows that, in time slices, alone, or on a slice."""
     return next(mode for mode in _PREFERRED if mode in shape.sharing)
 
 
 def on_slice(capacity: Capacity, shape: Shape) -> Placement | None:
-    """The smallest free MIG slice that holds a share of a GPU."""
+    """The smallest free MIG slice on which a share of a GPU fits."""
     types, type_of = capacity.types_for(shape), capacity.nodes.type_of
     hosts = Hosts(capacity, shape).with_room(1)
     free = [
@@ -44,7 +44,7 @@ def share(node: int, device: int, shape: Shape) -> Placement:
 
 
 def open_devices(capacity: Capacity, shape: Shape) -> Array:
-    """Where a fraction of a GPU goes beside others: a nodes × devices array of booleans."""
+    """Where a fraction of a GPU fits beside others: a nodes × devices array of booleans."""
     fits: Array = (capacity.open_milli >= shape.milli) & (capacity.open_memory >= shape.gpu_memory_bytes)
     fits &= capacity.open_sharing == sharing_of(shape)
     types = capacity.types_for(shape)
@@ -58,7 +58,7 @@ def open_devices(capacity: Capacity, shape: Shape) -> Array:
 
 
 def best_share(capacity: Capacity, shape: Shape) -> Placement | None:
-    """The open device with the least left over, else the first idle one."""
+    """The open device with the least left, else the first idle one."""
     if not capacity.open_milli.size:
         return None
     left = np.where(open_devices(capacity, shape), capacity.open_milli, WHOLE_GPU_MILLI + 1)

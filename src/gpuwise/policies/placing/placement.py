@@ -15,13 +15,22 @@ from gpuwise.core.job.needs import ON_ONE_NODE
 from gpuwise.core.job.table import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.policies.placing.eligible import Hosts, Preferences, favoured, linked, lowest, on_one_node, pick_devices
+from gpuwise.policies.placing.eligible import (
+    Hosts,
+    Preferences,
+    domains,
+    favoured,
+    linked,
+    lowest,
+    on_one_node,
+    pick_devices,
+)
 from gpuwise.policies.placing.fractions import best_share, first_share, on_slice, sharing_of, worst_share
 
 NodeChoice = Callable[[list[NodeSet], int, Preferences], int]
-"""The node, among those by number of idle GPUs, that gets so many; of equals a preferred one; -1 for none."""
+"""From nodes by number of idle GPUs, and the GPUs asked for: the node; of equals a preferred one; -1 for none."""
 NodeOrder = Callable[[Capacity, int, int, Hosts], Iterator[tuple[int, int]]]
-"""Nodes in the order a placement prefers them, each with how many GPUs to take there."""
+"""Nodes in the order of a placement, each with the number of GPUs to take there."""
 ShareChoice = Callable[[Capacity, Shape], Placement | None]
 """A part of a GPU for a shape, or none."""
 
@@ -30,7 +39,7 @@ class WholeGpus:
     """Finds whole GPUs: on one node if the gang fits on one, else over several in a placement's own order."""
 
     only_reads = True
-    """That it changes nothing of the capacity is tested, so it is shown the cluster's own and not a guarded one."""
+    """Tests check that it does not change the capacity, so it gets the cluster's own and not a guarded one."""
 
     def __init__(self, choose: NodeChoice, spill: NodeOrder, share: ShareChoice) -> None:
         self._choose = choose
@@ -57,7 +66,7 @@ class WholeGpus:
                 buckets = [nodes & hosts for nodes in buckets]
             preferred = () if plain else capacity.preferred(shape)
             node = self._choose(buckets, gpus, preferred)
-            if node < 0 and shape.within == ON_ONE_NODE:  # also where a placement would rather have several
+            if node < 0 and shape.within == ON_ONE_NODE:  # also under a placement that prefers several
                 node = _emptiest_node(buckets, gpus, preferred)
             if node >= 0:
                 usable = capacity.idle[node] if plain else capacity.usable(node, shape)
@@ -65,8 +74,8 @@ class WholeGpus:
                 return on_one_node(node, linked(usable, gpus, links) if links else lowest(usable, gpus))
         if not shape.within:
             return self._over_nodes(capacity, shape, gpus, gpu_type, EVERY_NODE)
-        domains = () if shape.within == ON_ONE_NODE else _liked_first(capacity.domains(shape.within), capacity, shape)
-        found = (self._over_nodes(capacity, shape, gpus, gpu_type, domain) for domain in domains)
+        among = () if shape.within == ON_ONE_NODE else domains(capacity, shape)
+        found = (self._over_nodes(capacity, shape, gpus, gpu_type, domain) for domain in among)
         return next((placement for placement in found if placement is not None), None)
 
     def _over_nodes(
@@ -87,12 +96,6 @@ def _not_alone(found: Placement, shape: Shape) -> Placement | None:
     """Whole GPUs for a job that does not ask to be alone on them."""
     sharing = sharing_of(shape)
     return None if sharing is Sharing.MIG else found._replace(sharing=sharing)
-
-
-def _liked_first(domains: tuple[NodeSet, ...], capacity: Capacity, shape: Shape) -> list[NodeSet]:
-    """Label domains, those with preferred nodes first."""
-    preferred = capacity.preferred(shape)
-    return sorted(domains, key=lambda domain: [not domain & each for each in preferred])
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -129,15 +132,15 @@ def _no_node(buckets: list[NodeSet], gpus: int, preferred: Preferences = ()) -> 
 
 
 def _by_room(capacity: Capacity, gpu_type: int, hosts: Hosts) -> list[tuple[int, int]]:
-    """Nodes with idle GPUs that they can feed, and how many, emptiest first."""
+    """Nodes with idle GPUs that their CPUs and memory can feed, and how many, emptiest first."""
     nodes = capacity.at_least(gpu_type, 1) & hosts.with_room(1)
     rooms = [(node, hosts.limit(node)) for node in members(nodes)]
-    liked = hosts.preferred
-    return sorted(rooms, key=lambda each: (-each[1], *(not nodes >> each[0] & 1 for nodes in liked)))
+    preferred = hosts.preferred
+    return sorted(rooms, key=lambda each: (-each[1], *(not nodes >> each[0] & 1 for nodes in preferred)))
 
 
 def _whole_nodes(choose: NodeChoice) -> NodeOrder:
-    """Empty nodes, then one more for the rest; nothing if that cannot be had."""
+    """Empty nodes, then one more for the rest; nothing if there are too few."""
 
     def order(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
         buckets = hosts.buckets(gpu_type)
@@ -177,7 +180,7 @@ def _fewest_nodes(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) ->
         return
 
 
-def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
+def _evenly(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Iterator[tuple[int, int]]:
     """Evenly over as many nodes as there are GPUs asked for, the emptiest nodes first."""
     nodes = _by_room(capacity, gpu_type, hosts)[:gpus]
     taken = [0] * len(nodes)
@@ -195,12 +198,12 @@ def _one_each(capacity: Capacity, gpu_type: int, gpus: int, hosts: Hosts) -> Ite
 # -- the list ----------------------------------------------------------------------------------------------------------
 
 first_fit: Placer = WholeGpus(_lowest_node, _whole_nodes(_lowest_node), first_share)
-"""The first node with room. A gang larger than a node takes empty nodes and one more; it waits until it can."""
+"""The first node with room. A gang larger than a node takes empty nodes and one more, and waits for these."""
 best_fit: Placer = WholeGpus(_fullest_node, _whole_nodes(_fullest_node), best_share)
 """The node with the least room that is enough; larger gangs as in first fit."""
 worst_fit: Placer = WholeGpus(_emptiest_node, _whole_nodes(_emptiest_node), worst_share)
 """The node with the most room; larger gangs as in first fit."""
 consolidated: Placer = WholeGpus(_fullest_node, _fewest_nodes, best_share)
-"""The fewest nodes that can be had now: a gang is split rather than kept waiting."""
-spread: Placer = WholeGpus(_no_node, _one_each, worst_share)
-"""As many nodes as there are GPUs asked for, if there are."""
+"""The fewest nodes possible now: a gang is split rather than kept waiting."""
+spread: Placer = WholeGpus(_no_node, _evenly, worst_share)
+"""As many nodes as GPUs are asked for, if there are enough."""

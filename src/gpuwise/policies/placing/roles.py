@@ -1,7 +1,7 @@
 """Room for jobs with roles: whole gangs of workers, parameter servers and others, found by any placement.
 
-Tasks with GPUs come first, where the placement wants them, with the CPUs and memory of each task; then the tasks
-without, as near to them as there is room: on the same nodes, else on others by distance. All or none.
+Tasks with GPUs are placed first, where the placement puts them, with the CPUs and memory of each task; then the tasks
+without, as near to them as possible: on the same nodes, else on others by distance. All or none.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from gpuwise.core.job.needs import ON_ONE_NODE, Role
 from gpuwise.core.job.table import Shape
 from gpuwise.core.job.tasks import counts_for, host_needs, with_counts
 from gpuwise.core.protocols import Placer
+from gpuwise.policies.placing.eligible import domains
 from gpuwise.policies.placing.placement import worst_fit
 
 
 def with_roles(placer: Placer) -> Placer:
-    """A placement that places jobs with roles too; plain jobs go where they went before."""
+    """A placement that also places jobs with roles; plain jobs are placed as before."""
     return placer if isinstance(placer, RolePlacer) else RolePlacer(placer)
 
 
 class RolePlacer:
-    """Places plain jobs as another placer does, and the tasks of jobs with roles with its help."""
+    """Places plain jobs with another placer, and the tasks of jobs with roles with its help."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
@@ -42,7 +43,7 @@ class RolePlacer:
             return self._on_one_node(capacity, shape)
         if not shape.within:
             return self._anywhere(capacity, shape)
-        found = (self._anywhere(within(capacity, each), shape) for each in _domains(capacity, shape))
+        found = (self._anywhere(within(capacity, each), shape) for each in domains(capacity, shape))
         return next((placement for placement in found if placement is not None), None)
 
     def _on_one_node(self, capacity: Capacity, shape: Shape) -> Placement | None:
@@ -62,21 +63,21 @@ class RolePlacer:
         tasks = rest.place([role for role in shape.roles if not role.gpus], near)
         if tasks is None:
             return None
-        if not shape.gpus:  # as for a plain job without GPUs, the nodes stand among the grants
+        if not shape.gpus:  # as for a plain job without GPUs, the nodes are among the grants
             found = Placement(tuple(Grant(node, 0) for node in dict.fromkeys(task.node for task in tasks)))
         return found._replace(tasks=_in_order((*found.tasks, *tasks), shape))
 
     # -- tasks with GPUs -----------------------------------------------------------------------------------------
 
     def _with_gpus(self, capacity: Capacity, shape: Shape) -> Placement | None:
-        """Room for the tasks with GPUs: as one gang if the GPUs it gets can be divided among them, else one by one."""
+        """Room for the tasks with GPUs: as one gang if its GPUs can be divided among them, else one by one."""
         roles = [role for role in shape.roles if role.gpus]
         found = self._placer(capacity, _as_one(replace(shape, within=""), roles), shape.gpus)
         tasks = None if found is None else _divided(found, roles)
         if found is not None and tasks is not None:
             return found._replace(tasks=tasks)
         if len(roles) == 1 and roles[0].gpus == 1:
-            return None  # one by one would find no other room than the gang, but split it where the placement does not
+            return None  # one by one would only split the gang where the placement does not
         tried = (self._one_by_one(trial, shape, roles) for trial in _by_type(capacity, shape))
         return next((placement for placement in tried if placement is not None), None)
 
@@ -108,6 +109,15 @@ def _by_type(capacity: Capacity, shape: Shape) -> Iterator[Capacity]:
         yield within(capacity, nodes) if len(codes) > 1 else capacity.fork()
 
 
+def within(capacity: Capacity, nodes: NodeSet) -> Capacity:
+    """The same capacity as if only some nodes were in service."""
+    trial = capacity.fork()
+    for node, up in enumerate(trial.up):
+        if up and not nodes >> node & 1:
+            trial.set_up(node, False)
+    return trial
+
+
 def _as_one(shape: Shape, roles: Iterable[Role]) -> Shape:
     """A plain job that needs what tasks of some roles need together; over several nodes, as if all were the largest."""
     roles = list(roles)
@@ -124,7 +134,7 @@ def _as_one(shape: Shape, roles: Iterable[Role]) -> Shape:
 
 
 def _divided(found: Placement, roles: Sequence[Role]) -> tuple[TaskGrant, ...] | None:
-    """Tasks that use up the GPUs of each node, the largest first; None if they do not come out even."""
+    """Tasks that use up the GPUs of each node, the largest first; None if GPUs are left over."""
     left: dict[int, int] = {}
     for node, devices, _ in found.grants:
         left[node] = left.get(node, 0) + devices.bit_count()
@@ -150,7 +160,7 @@ def _in_order(tasks: Sequence[TaskGrant], shape: Shape) -> tuple[TaskGrant, ...]
 
 
 class HostTasks:
-    """CPUs and memory that are left on nodes for the tasks of one job, beside what others of its tasks ``use``."""
+    """Places the tasks without GPUs of one job, such as parameter servers, beside what its other tasks ``use``."""
 
     def __init__(self, capacity: Capacity, shape: Shape, use: Mapping[int, tuple[float, float]]) -> None:
         self._capacity = capacity
@@ -177,7 +187,7 @@ class HostTasks:
         return tasks
 
     def room(self, role: Role, node: int) -> int:
-        """How many tasks of a role a node has room for; no more than the role has."""
+        """How many tasks of a role fit on a node; no more than the role has."""
         cpus, memory_bytes = self._used.get(node, (0.0, 0.0))
         left = (
             (float(self._capacity.free_cpus[node]) - cpus, role.cpus, 1e-9),
@@ -203,29 +213,10 @@ class HostTasks:
             for node, up in enumerate(capacity.up)
             if up and allowed >> node & 1 and node not in near and self.room(role, node)
         ]
-        liked = {node: [not nodes >> node & 1 for nodes in preferred] for node in others}
+        rank = {node: [not nodes >> node & 1 for nodes in preferred] for node in others}
         distance = capacity.nodes.distance
         if near:
             far = {node: int(min(distance((node, 0), (each, 0)) for each in near)) for node in others}
-        else:  # the first tasks go where most of their kind find room
+        else:  # the first tasks go where most of their role fit
             far = {node: -self.room(role, node) for node in others}
-        yield from sorted(others, key=lambda node: (far[node], liked[node], node))
-
-
-# -- within one domain -------------------------------------------------------------------------------------------------
-
-
-def _domains(capacity: Capacity, shape: Shape) -> Iterator[NodeSet]:
-    """The nodes of each value of the label in which the job's nodes must agree; preferred ones first."""
-    preferred, allowed = capacity.preferred(shape), capacity.allowed(shape)
-    domains = [nodes for nodes in capacity.domains(shape.within) if nodes & allowed]
-    yield from sorted(domains, key=lambda nodes: [not nodes & each for each in preferred])
-
-
-def within(capacity: Capacity, nodes: NodeSet) -> Capacity:
-    """The same capacity as if only some nodes were in service."""
-    trial = capacity.fork()
-    for node, up in enumerate(trial.up):
-        if up and not nodes >> node & 1:
-            trial.set_up(node, False)
-    return trial
+        yield from sorted(others, key=lambda node: (far[node], rank[node], node))
