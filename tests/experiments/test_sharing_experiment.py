@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpuwise.core.spec import Sharing
-from gpuwise.experiments import sharing
-from gpuwise.experiments.itu_jobs import LARGE, MEDIUM, SMALL
-from gpuwise.experiments.miso_jobs import MisoJobs
-from gpuwise.experiments.sharing_miso import jct_s, static_jct_s
+from gpuwise.experiments.sharing import itu
+from gpuwise.experiments.sharing.itu import LARGE, MEDIUM, SMALL
+from gpuwise.experiments.sharing.miso import MisoJobs, jct_s, static_jct_s
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +41,8 @@ def test_draws_have_all_jobs_once_and_unmeasured_ones_are_replaced_or_left_out(t
 
 
 def test_cut_as_jobs_come_and_go_beats_exclusive_and_every_static_partition(trace: MisoJobs) -> None:
-    drawn, foreseen = ([trace.drawn(seed, speeds) for seed in (0, 1)] for speeds in (trace.measured, trace.predicted))
-    known, believed = jct_s(drawn, "mig"), jct_s(foreseen, "mig", drawn)
+    drawn, predicted = ([trace.drawn(seed, speeds) for seed in (0, 1)] for speeds in (trace.measured, trace.predicted))
+    known, believed = jct_s(drawn, "mig"), jct_s(predicted, "mig", drawn)
     static = [static_jct_s(drawn, layout) for layout in ("3g+3g", "4g+3g", "3g+2g+2g", "4g+2g+1g")]
     assert known < min(static)
     assert believed < min(static)
@@ -61,10 +60,10 @@ def test_the_authors_statement_is_what_is_true_in_their_experiment() -> None:
         assert job.true["7g.40gb"] == pytest.approx(1.0)
 
 
-def test_small_jobs_gain_much_from_seven_slices_and_are_foreseen_to() -> None:
-    foreseen = {row.metric: row for row in sharing.itu([SMALL])}
-    assert foreseen["small, 7 × 1g.5gb: throughput against one on the whole GPU, foreseen"].ours > 2
-    assert foreseen["small: smallest slice that holds it"].ours == 5
-    assert foreseen["small, 28 jobs under share: makespan, one after the other against it"].ours > 2.5
-    assert foreseen["small, 28 jobs under mig: makespan, one after the other against it"].ours > 2.5
+def test_small_jobs_gain_much_from_seven_slices_and_are_predicted_to() -> None:
+    predicted = {row.metric: row for row in itu.rows([SMALL])}
+    assert predicted["small, 7 × 1g.5gb: throughput against one on the whole GPU, predicted"].ours > 2
+    assert predicted["small: smallest slice it fits on"].ours == 5
+    assert predicted["small, 28 jobs under share: makespan, one after the other against it"].ours > 2.5
+    assert predicted["small, 28 jobs under mig: makespan, one after the other against it"].ours > 2.5
     assert {Sharing.EXCLUSIVE, Sharing.MIG} == SMALL.jobs(1, SMALL.believed)[0].sharing

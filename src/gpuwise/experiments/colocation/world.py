@@ -1,4 +1,4 @@
-"""The world of the co-location experiment: jobs as the paper describes them, and what sharing a GPU does to them.
+"""Jobs as the co-location paper describes them, and how they slow each other down on a GPU.
 
 Yeung et al., Towards GPU Utilization Prediction for Cloud Deep Learning, HotCloud'20.
 """
@@ -30,7 +30,7 @@ MEMORY_ERROR = 0.13
 LEAST_SLOWDOWN, MOST_SLOWDOWN = 0.1, 2.0
 """Slowdown of co-located jobs, the paper's figure 5a; it grows with the utilizations added up."""
 SENSITIVITY = 0.25
-"""How much more one model suffers than another (log-normal); the figure is a cloud, the width is assumed."""
+"""How much slowdowns differ between models (log-normal); the figure is a cloud, its width is assumed."""
 MEASURED = 0.05
 """Error of a measured slowdown."""
 
@@ -83,12 +83,12 @@ def workloads(times_memory: float = 1.0) -> list[Workload]:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far off what is believed of jobs is: standard deviations of log-normal errors."""
+    """The errors of what is believed of jobs: standard deviations of log-normal errors."""
 
     utilization: float = RMSLE
     memory: float = MEMORY_ERROR
     times_memory: float = 1.0
-    """Jobs of so many times the memory, to see what errors of it do where there is little."""
+    """A factor on the memory of all jobs, to see the effect of its errors where there is little."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class Run:
     jobs: list[JobSpec]
     """As they are submitted: with what is predicted of them."""
     utilization: Mapping[str, float]
-    """Truly, by job."""
+    """The true one, by job."""
     memory_bytes: Mapping[str, float]
     sensitivity: Mapping[str, float]
     """By model."""
 
     def profiled(self) -> list[JobSpec]:
-        """The jobs for who predicts nothing: utilization is found out, and so is memory before it counts."""
+        """The jobs for a policy without predictions: with unknown utilization and true memory."""
         return [replace(job, gpu_util_frac=math.nan, gpu_memory_bytes=self.memory_bytes[job.id]) for job in self.jobs]
 
 
@@ -145,7 +145,7 @@ def cluster() -> ClusterSpec:
 
 
 Curve = Callable[[float], float]
-"""How much longer jobs take whose utilizations add up to so much, on average: 0.1 is a tenth longer."""
+"""The mean slowdown of jobs by the sum of their utilizations: 0.1 is a tenth longer."""
 
 
 def even_growth(load: float) -> float:
@@ -165,12 +165,12 @@ def knee(load: float) -> float:
 
 
 def _between(load: float, low: float) -> float:
-    """Where a load is between the least, at which a curve begins, and the most that two jobs of the paper can make."""
+    """A load as a part of the range from ``low``, where a curve begins, to the most that two jobs can make."""
     return min(max((load - low) / (2 * MOST_UTIL - low), 0.0), 1.0)
 
 
 class TrueRates:
-    """What really happens: jobs on a GPU slow each other by their true utilizations added up."""
+    """The true rates: jobs on a GPU slow each other by the sum of their true utilizations."""
 
     def __init__(self, jobs: JobTable, nodes: NodeTable, run: Run, curve: Curve = even_growth) -> None:
         self._alone = DeclaredRates(jobs, nodes)

@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gpuwise.experiments import mlperf, priority
-from gpuwise.experiments.mlperf import BENCHMARKS, EIGHT, NINE, PUBLISHED, seconds
-from gpuwise.experiments.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds
+from gpuwise.experiments.priority import by_hand, experiment, mlperf
+from gpuwise.experiments.priority.by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds
+from gpuwise.experiments.priority.mlperf import BENCHMARKS, EIGHT, NINE, PUBLISHED, seconds
 from gpuwise.policies.gpu_types.prices import least_makespan_s
 
 
@@ -21,7 +21,7 @@ def test_the_nine_jobs_have_the_published_ratios():
 
 
 def test_the_published_table_agrees_with_itself_once_two_digits_are_swapped():
-    by_metric = {row.metric: row for row in priority.published()}
+    by_metric = {row.metric: row for row in by_hand.published()}
     assert all(row.met is not False for row in by_metric.values())
     assert by_metric["10000 jobs: even assignment"].ours == pytest.approx(4059.5417, abs=1e-4)
     printed = seconds("4509:32:33")
@@ -59,7 +59,7 @@ def test_mixes_of_one_benchmark_leave_nothing_to_choose():
 
 
 def test_the_published_figure_is_placed_among_random_mixes():
-    rows = priority.random_mixes(draws=2000)
+    rows = by_hand.random_mixes(draws=2000)
     percentiles = {row.metric: row.ours for row in rows}
     assert len(rows) == 8
     assert all(0 <= each <= 100 for each in percentiles.values())
@@ -72,14 +72,14 @@ def test_the_policy_shares_a_gpu_for_each_job_as_well_as_it_can_be_shared(names)
     count = 48 * len(names)
     jobs = mlperf.jobs(mlperf.in_blocks(names, count))
     where = f"{count // 8}x4:P100+{count // 8}x4:V100"
-    even, ours = (priority.run(jobs, where, policy).total_s for policy in ("even", "gain"))
+    even, ours = (experiment.run(jobs, where, policy).total_s for policy in ("even", "gain"))
     assert 100 * (1 - ours / even) == pytest.approx(ByCount(names, np.ones(len(names))).total_reduced_percent()[0])
 
 
 @pytest.mark.parametrize("names", [EIGHT, NINE])
 def test_the_policies_on_a_queue_come_to_what_is_worked_out_by_hand(names):
     jobs = mlperf.jobs(mlperf.shuffled(names, 1440))
-    even, ours = (priority.run(jobs, priority.QUEUE, policy) for policy in ("even", "gain"))
+    even, ours = (experiment.run(jobs, experiment.QUEUE, policy) for policy in ("even", "gain"))
     times = tuple((BENCHMARKS[name].p100_s, BENCHMARKS[name].v100_s) for name in names)
     bound_s = least_makespan_s(times, (1440 / len(names),) * len(names), (10.0, 10.0))
     # The GPUs are all busy until the last jobs run out; what is beyond the bound is that tail.
@@ -90,16 +90,16 @@ def test_the_policies_on_a_queue_come_to_what_is_worked_out_by_hand(names):
 
 def test_what_is_believed_decides_and_what_is_true_counts():
     jobs = mlperf.jobs(mlperf.shuffled(EIGHT, 400))
-    even = priority.run(jobs, priority.QUEUE, "even").total_s
+    even = experiment.run(jobs, experiment.QUEUE, "even").total_s
     upside_down = mlperf.believing({name: 1 / kind.gain for name, kind in BENCHMARKS.items()})
     right = mlperf.believing({name: kind.gain for name, kind in BENCHMARKS.items()})
-    assert priority.run(jobs, priority.QUEUE, "gain", beliefs=upside_down).total_s > 1.05 * even
-    assert priority.run(jobs, priority.QUEUE, "gain", beliefs=right).total_s < 0.95 * even
-    assert priority.run(jobs, priority.QUEUE, "gain").total_s < 0.95 * even
+    assert experiment.run(jobs, experiment.QUEUE, "gain", beliefs=upside_down).total_s > 1.05 * even
+    assert experiment.run(jobs, experiment.QUEUE, "gain", beliefs=right).total_s < 0.95 * even
+    assert experiment.run(jobs, experiment.QUEUE, "gain").total_s < 0.95 * even
 
 
 def test_a_bound_on_passes_is_kept_and_costs_less_than_half_of_what_is_saved():
-    rows = priority.fairness(count=600, bounds=(20,))
+    rows = experiment.fairness(count=600, bounds=(20,))
     assert [row.metric.split(", ")[2].split(":")[0] for row in rows] == ["gain", "gain-fair?passes=20"] * 2
     for free, fair in (rows[:2], rows[2:]):
         assert int(free.note.split()[2]) > 300
@@ -108,10 +108,10 @@ def test_a_bound_on_passes_is_kept_and_costs_less_than_half_of_what_is_saved():
 
 
 def test_utilization_alone_saves_time_but_less_than_speeds_do(monkeypatch):
-    monkeypatch.setattr(priority, "find_spec", lambda name: None)
-    priority._told.cache_clear()
-    by_metric = {row.metric: row.ours for row in priority.signals(count=600)}
-    priority._told.cache_clear()
+    monkeypatch.setattr(experiment, "find_spec", lambda name: None)
+    experiment.sources_of_gains.cache_clear()
+    by_metric = {row.metric: row.ours for row in experiment.signals(count=600)}
+    experiment.sources_of_gains.cache_clear()
     assert len(by_metric) == 12
     for metric, ours in by_metric.items():
         if "total time" in metric and "utilization" in metric:
@@ -119,7 +119,7 @@ def test_utilization_alone_saves_time_but_less_than_speeds_do(monkeypatch):
 
 
 def test_gangs_on_three_types_end_near_the_bound():
-    total, makespan, above = (row.ours for row in priority.three_types(count=1000))
+    total, makespan, above = (row.ours for row in experiment.three_types(count=1000))
     assert total > 5
     assert makespan > 5
     assert 0 < above < 6
@@ -127,7 +127,7 @@ def test_gangs_on_three_types_end_near_the_bound():
 
 def test_networks_that_only_look_things_up_are_predicted_to_gain_least():
     pytest.importorskip("torch")
-    from gpuwise.experiments import mlperf_models as models
+    from gpuwise.experiments.priority import networks as models
     from gpuwise.predict import registry
     from gpuwise.predict.time.step_time import step_columns
 

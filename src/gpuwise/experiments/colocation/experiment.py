@@ -1,4 +1,4 @@
-"""Co-location by predicted utilization: the experiment of Yeung et al., HotCloud'20, and packing that goes further."""
+"""The policies of the paper and our own packing, in the same world: utilization, makespan and completion times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuwise.core.events import JobFailed
-from gpuwise.experiments.colocation_world import (
+from gpuwise.experiments.colocation.world import (
     GPUS,
     Curve,
     Errors,
@@ -51,7 +51,7 @@ _WORLD = (
     "growing by the same factor with each step of utilization, with 25 % scatter by model"
 )
 _RUN_TIME = (
-    "from start to end: the paper's JCT can only be this, since with the wait in it slot could not be lowest while its "
+    "from start to end: the paper's JCT must be this, since including the wait slot could not be lowest while its "
     "makespan is a third longer"
 )
 _SPREAD = "log-normal, by workload, against no error at all; some 3 % either way are chance in 5 runs"
@@ -61,7 +61,7 @@ _FITTED = "interference predictor fitted to all pairs of models measured once, a
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What runs came to, on average."""
+    """The means over runs."""
 
     makespan_s: float
     jct_s: float
@@ -72,8 +72,8 @@ class Figures:
 
 
 def rows(data: Path) -> list[Row]:
-    """Every figure: the paper's, ours, what errors cost, and what the assumptions matter."""
-    return [*published(), *ours(), *what_errors_cost(), *other_arrivals(), *other_slowdowns()]
+    """Every figure: the paper's, ours, the cost of errors, and the effect of the assumptions."""
+    return [*published(), *ours(), *cost_of_errors(), *other_arrivals(), *other_slowdowns()]
 
 
 def published(seeds: Iterable[int] = SEEDS) -> list[Row]:
@@ -89,7 +89,7 @@ def published(seeds: Iterable[int] = SEEDS) -> list[Row]:
 
 
 def ours(seeds: Iterable[int] = SEEDS) -> list[Row]:
-    """Packing that looks at interference, against the paper's policies in the same world."""
+    """Packing that considers interference, against the paper's policies in the same world."""
     slot, packed = figures(SLOT, seeds), figures(PACK, seeds)
     found = _against(slot, packed, "pack", _FITTED)
     found += [
@@ -103,7 +103,7 @@ def ours(seeds: Iterable[int] = SEEDS) -> list[Row]:
     return found + _against(slot, figures("pack?last_first=false", seeds), "pack?last_first=false", _FITTED)
 
 
-def what_errors_cost(seeds: Iterable[int] = SEEDS, sizes: Sequence[float] = ERRORS) -> list[Row]:
+def cost_of_errors(seeds: Iterable[int] = SEEDS, sizes: Sequence[float] = ERRORS) -> list[Row]:
     """Makespan, JCT and jobs out of memory with errors of utilization and of memory, against none."""
     found = []
     for policy in (PROACTIVE, PACK):
@@ -152,7 +152,7 @@ def figures(
     policy: str, seeds: Iterable[int] = SEEDS, *, errors: Errors = Errors(), arrivals_s: float = 0.0,  # noqa: B008
     curve: Curve = even_growth, shipped: float | None = None, count: int = 100,
 ) -> Figures:  # fmt: skip
-    """What a policy comes to; ``shipped`` is the coverage of intervals where the predictor is the shipped one."""
+    """The figures of a policy; ``shipped`` is the coverage of intervals where the predictor is the shipped one."""
     found = []
     for seed in seeds:
         run = draw(seed, count, arrivals_s, errors)
@@ -189,7 +189,7 @@ def _measured(run: Run, result: SimulationResult) -> tuple[float, float, float, 
 
 
 def _busy_s(run: Run, result: SimulationResult) -> float:
-    """Time in which GPUs were busy: by the utilizations of the jobs on each added up, at most all of it."""
+    """Time in which GPUs were busy: the sum of the utilizations of the jobs on each, up to 1."""
     ids = result.engine.state.jobs.ids
     changes: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for job, begun_s, ended_s, placement in stays(result.engine.journal):

@@ -1,7 +1,7 @@
 """The networks of the nine MLPerf jobs, to predict what they gain from a GPU where nothing was measured.
 
-The measured jobs' batches are not published; these are the usual ones of MLPerf v0.5. Detectors stand for their
-backbones, audio and sentences are short, since recurrent layers are traced step by step.
+The measured jobs' batches are not published; these are the usual ones of MLPerf v0.5. Detectors are
+represented by their backbones, audio and sentences are short, since recurrent layers are traced step by step.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _speech_recognizer(batch: int) -> Any:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.ears = nn.Sequential(
+            self.spectral = nn.Sequential(
                 nn.Conv2d(1, 32, (41, 11), 2), nn.BatchNorm2d(32), nn.Hardtanh(),
                 nn.Conv2d(32, 32, (21, 11), (2, 1)), nn.BatchNorm2d(32), nn.Hardtanh(),
             )  # fmt: skip
@@ -145,8 +145,8 @@ def _speech_recognizer(batch: int) -> Any:
             self.last = nn.Linear(1600, 29)
 
         def forward(self, spectrum: Any) -> Any:
-            heard = self.ears(spectrum).permute(0, 3, 1, 2).flatten(2)
-            return self.last(self.layers(heard)[0])
+            features = self.spectral(spectrum).permute(0, 3, 1, 2).flatten(2)
+            return self.last(self.layers(features)[0])
 
     return Net(), (torch.zeros(batch, 1, 201, 48),)
 

@@ -1,7 +1,7 @@
 """GPU priority assignment: the newest GPUs for the jobs that gain most, against even assignment (Takayama et al.).
 
-The paper's estimate is of 200 to 10,000 MLPerf jobs on machines with one P100 or one V100 each. How many of each
-benchmark and how many machines is not published.
+The paper's estimate is of 200 to 10,000 MLPerf jobs on machines with one P100 or one V100 each. The numbers of
+jobs per benchmark and of machines are not published.
 """
 
 from __future__ import annotations
@@ -17,85 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuwise.core.spec import JobSpec
-from gpuwise.experiments import mlperf
-from gpuwise.experiments.mlperf import BENCHMARKS, EIGHT, MIXES, PUBLISHED, seconds
-from gpuwise.experiments.priority_by_hand import ByCount, balanced_reduced_percent, by_ratio, by_seconds
+from gpuwise.experiments.priority import by_hand, mlperf
+from gpuwise.experiments.priority.by_hand import reduced_row
+from gpuwise.experiments.priority.mlperf import BENCHMARKS, EIGHT, EQUAL, MIXES, NAME, PUBLISHED, WITHIN
+from gpuwise.experiments.priority.networks import predicted_gains
 from gpuwise.experiments.rows import Row
 from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.service.offline.simulate import simulate
 
-NAME = "priority"
-REDUCED = 8.241
-WITHIN = 1.0
-"""Points: the mix is not published, so ours need not be theirs."""
 QUEUE = "10x1:P100+10x1:V100"
-DRAWS = 20_000
-EQUAL = "equal parts; the paper's mix is not published"
 
 
 def rows(data: Path) -> list[Row]:
     """Every comparison."""
     return [
-        *published(), *by_hand(), *random_mixes(), *one_machine_a_job(), *queue(), *fairness(), *signals(),
-        *three_types(),
+        *by_hand.rows(), *one_machine_per_job(), *queue(), *fairness(), *signals(), *three_types(),
     ]  # fmt: skip
 
 
-def published() -> list[Row]:
-    """The paper's table against itself, and what it says of the workload."""
-    found = []
-    for count in (200, 10_000):
-        priority, even, percent = PUBLISHED[count]
-        ours = 100 * (1 - seconds(priority) / seconds(even))
-        found.append(Row(NAME, f"{count} jobs: reduction by the published times", "%", percent, ours, 0.001))
-    even_s, ours_s = seconds(PUBLISHED[10_000][1]), 50 * seconds(PUBLISHED[200][1])
-    note = "printed as 4509:32:33, a reduction of 17.4 %; 4059:32:33 is 50 times the row of 200 jobs"
-    found.append(Row(NAME, "10000 jobs: even assignment", "h", even_s / 3600, ours_s / 3600, 1e-5, note))
-    note = "GPU time of even assignment over the published time; not a whole number, so their mix is another"
-    for mix, names in MIXES.items():
-        mean_s = np.mean([(BENCHMARKS[name].p100_s + BENCHMARKS[name].v100_s) / 2 for name in names])
-        metric = f"10000 jobs: machines that the even time would mean for equal parts of {mix}"
-        found.append(Row(NAME, metric, "machines", None, float(10_000 * mean_s / even_s), note=note))
-    return found
-
-
-def by_hand() -> list[Row]:
-    """Equal parts of each benchmark, worked out without a simulator."""
-    found = []
-    for mix, names in MIXES.items():
-        weights = np.ones(len(names))
-        for order, how in ((by_seconds, "seconds saved"), (by_ratio, "ratio of times")):
-            split = ByCount(names, weights, order)
-            metric = f"by hand, {mix}, half of the jobs on each type, by {how}: "
-            found.append(_reduced(metric + "total time reduced", float(split.total_reduced_percent()[0])))
-            ours = float(split.makespan_reduced_percent()[0])
-            found.append(Row(NAME, metric + "makespan reduced", "%", None, ours, note=EQUAL))
-        metric = f"by hand, {mix}, both types busy to the end: total time and makespan reduced"
-        found.append(_reduced(metric, balanced_reduced_percent(names)))
-    return found
-
-
-def random_mixes(draws: int = DRAWS) -> list[Row]:
-    """Where the published figure stands among the reductions of mixes drawn at random."""
-    rng = np.random.default_rng(0)
-    found = []
-    for mix, names in MIXES.items():
-        kinds = len(names)
-        drawn = {
-            "each mix as likely as any other": rng.dirichlet(np.ones(kinds), draws),
-            "200 jobs, each drawn at random": rng.multinomial(200, np.full(kinds, 1 / kinds), draws).astype(float),
-        }
-        for how, weights in drawn.items():
-            for order in (by_seconds, by_ratio):
-                reduced = ByCount(names, weights, order).total_reduced_percent()
-                low, middle, high = np.percentile(reduced, (5, 50, 95))
-                note = f"median {middle:.2f} %, 90 % of mixes within {low:.2f} and {high:.2f} %; {draws} draws"
-                metric = f"random mixes of {mix}, {how}, {order.__name__.replace('_', ' ')}: percentile of {REDUCED} %"
-                found.append(Row(NAME, metric, "percentile", None, 100 * float((reduced < REDUCED).mean()), note=note))
-    return found
-
-
-def one_machine_a_job(counts: Sequence[int] = tuple(PUBLISHED)) -> list[Row]:
+def one_machine_per_job(counts: Sequence[int] = tuple(PUBLISHED)) -> list[Row]:
     """The policies on as many GPUs as there are jobs, half of each type: every job is placed at once."""
     found = []
     for mix, names in MIXES.items():
@@ -116,7 +56,7 @@ def queue(counts: Sequence[int] = (200, 10_000)) -> list[Row]:
         for count in counts:
             even, priority = _queue(mix, count, "even"), _queue(mix, count, "gain")
             metric = f"{count} jobs of {mix}, 20 GPUs: "
-            found.append(_reduced(metric + "total time reduced", _less(priority, even, "total_s")))
+            found.append(reduced_row(metric + "total time reduced", _less(priority, even, "total_s")))
             ours = _less(priority, even, "makespan_s")
             found.append(Row(NAME, metric + "makespan reduced", "%", None, ours, note=EQUAL))
         found.append(Row(NAME, metric + "time to simulate gain", "s", None, priority.wall_s))
@@ -130,16 +70,16 @@ def fairness(count: int = 2000, bounds: Sequence[int] = (20, 100)) -> list[Row]:
         even = _queue(mix, count, "even")
         for policy in ("gain", *(f"gain-fair?passes={bound}" for bound in bounds)):
             ours = _queue(mix, count, policy)
-            note = f"at most {ours.most_passed} later jobs start before a job does"
+            note = f"up to {ours.most_passed} later jobs start before a job"
             metric = f"{count} jobs of {mix}, 20 GPUs, {policy}: total time reduced"
             found.append(Row(NAME, metric, "%", None, _less(ours, even, "total_s"), note=note))
     return found
 
 
 def signals(count: int = 1000, load: float = 0.8) -> list[Row]:
-    """What tells a job's gain: measured, utilization alone, or predicted from its network; the truth is as measured.
+    """Gains as measured, from utilization alone, or predicted from the network; the truth is as measured.
 
-    All jobs at once, and jobs that come one by one, so that GPUs are idle now and then.
+    All jobs at once, and jobs submitted one by one, so that GPUs are idle now and then.
     """
     found = []
     for mix, names in MIXES.items():
@@ -148,7 +88,7 @@ def signals(count: int = 1000, load: float = 0.8) -> list[Row]:
         kinds = mlperf.shuffled(names, count)
         for when, jobs in (("at once", mlperf.jobs(kinds)), (f"at load {load}", mlperf.jobs(kinds, submit_s))):
             even = run(jobs, QUEUE, "even")
-            for how, (policy, more, note) in _told().items():
+            for how, (policy, more, note) in sources_of_gains().items():
                 ours = run(jobs, QUEUE, policy, **more)
                 metric = f"{count} jobs of {mix} {when}, 20 GPUs, gains {how}: "
                 total = _less(ours, even, "total_s")
@@ -184,14 +124,14 @@ def three_types(count: int = 2000) -> list[Row]:
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The outcome of a run."""
 
     total_s: float
-    """GPU time that jobs held."""
+    """GPU time allocated to jobs."""
     makespan_s: float
     avg_jct_s: float
     most_passed: int
-    """Later jobs that started before a job did, at most."""
+    """The maximum number of later jobs that started before a job."""
     wall_s: float
 
 
@@ -223,24 +163,18 @@ def _gang(job: JobSpec, gpus: int) -> JobSpec:
 
 
 @cache
-def _told() -> dict[str, tuple[str, dict[str, Any], str]]:
-    """What tells gains: the policy, what it believes, and a word about it."""
+def sources_of_gains() -> dict[str, tuple[str, dict[str, Any], str]]:
+    """The sources of gains: the policy, its beliefs, and a note."""
     found: dict[str, tuple[str, dict[str, Any], str]] = {
         "measured": ("gain", {}, ""),
         "by utilization alone": ("gain?signal=utilization", {}, "Amdahl's law with GPU utilization and FP32 peaks"),
     }
     if find_spec("torchvision"):
-        from gpuwise.experiments.mlperf_models import predicted_gains
-
         gains = predicted_gains()
         note = ", ".join(f"{name} {gain:.2f} ({BENCHMARKS[name].gain:.2f})" for name, gain in gains.items())
         note = f"predicted (measured) gains: {note}; batches assumed"
         found["predicted from networks"] = ("gain", {"beliefs": mlperf.believing(gains)}, note)
     return found
-
-
-def _reduced(metric: str, ours: float, note: str = EQUAL) -> Row:
-    return Row(NAME, metric, "%", REDUCED, ours, WITHIN, note)
 
 
 def _less(ours: Outcome, than: Outcome, figure: str) -> float:

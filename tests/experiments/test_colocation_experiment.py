@@ -9,9 +9,9 @@ from builders import on
 from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.spec import Sharing
-from gpuwise.experiments import colocation
-from gpuwise.experiments.colocation import PACK, PROACTIVE, REACTIVE, SLOT, Figures, figures
-from gpuwise.experiments.colocation_world import (
+from gpuwise.experiments.colocation import experiment
+from gpuwise.experiments.colocation.experiment import PACK, PROACTIVE, REACTIVE, SLOT, Figures, figures
+from gpuwise.experiments.colocation.world import (
     GPU_BYTES,
     Errors,
     TrueRates,
@@ -102,7 +102,7 @@ def test_intervals_that_are_too_wide_keep_jobs_apart():
 
 
 def test_rows_say_what_the_paper_has_and_what_it_has_not():
-    rows = colocation.published((0,))
+    rows = experiment.published((0,))
     assert {row.experiment for row in rows} == {"colocation"}
     assert [row.paper for row in rows if row.metric.endswith("GPU utilization")] == [43.1, 47.1, 69.6]
     assert all(row.note for row in rows)

@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.experiments.fragmentation import (
+from gpuwise.experiments.validation import (
     FOLDER,
     PUBLISHED,
     Published,
     allocated_at_full_demand,
+    fragmentation,
     read_pods,
-    rows,
 )
 from gpuwise.policies.placing.random_fit import RandomFit
 from gpuwise.sim.traces import NodeRow
@@ -64,7 +64,7 @@ def test_pods_without_any_gpu_are_refused(tmp_path: Path) -> None:
 def test_published_allocation_is_reached(data_dir: Path) -> None:
     if not (data_dir / FOLDER).is_dir():
         pytest.skip(f"no {FOLDER} among the measured data")
-    found = rows(data_dir, seeds=2)
+    found = fragmentation(data_dir, seeds=2)
     assert [row.paper for row in found] == [86.30, 92.86, 95.23]
     for row in found:
         assert row.met, f"{row.metric}: {row.ours:.2f} %, published {row.paper:.2f} %"
