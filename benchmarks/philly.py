@@ -27,9 +27,9 @@ def main() -> None:
     parser.add_argument("--cluster", default=CLUSTER)
     parser.add_argument("--times", type=int, nargs="*", default=[1, 4])
     args = parser.parse_args()
-    begun = perf_counter()
+    started = perf_counter()
     trace = philly()
-    print(f"read {len(trace):,} jobs in {perf_counter() - begun:.2f} s")
+    print(f"read {len(trace):,} jobs in {perf_counter() - started:.2f} s")
     for policy in args.policies.split(","):
         took = []
         for times in args.times:
