@@ -11,7 +11,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.experiments.validation import (
     FOLDER,
     PUBLISHED,
-    Published,
+    PlacerFactory,
     allocated_at_full_demand,
     fragmentation,
     read_pods,
@@ -19,6 +19,7 @@ from gpuwise.experiments.validation import (
 from gpuwise.policies.placing.random_fit import RandomFit
 from gpuwise.sim.traces import NodeRow
 
+EVERY_PLACEMENT = pytest.mark.parametrize("make", [each[2] for each in PUBLISHED], ids=[each[0] for each in PUBLISHED])
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
 NODES = [NodeRow(f"n{number}", "T4", 2, 8.0, 2.0**30) for number in range(50)]
 
@@ -34,11 +35,11 @@ def test_every_pod_is_read_also_those_that_lived_for_no_time(tmp_path: Path) -> 
     assert found.rows() == [("a", 1, 0.25, "", 1.5, 2.0**20), ("b", 0, 1.0, "T4|P100", 2.0, 2.0**21)]
 
 
-@pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each.name)
-def test_pods_that_always_fit_get_all_they_ask_for(published: Published, tmp_path: Path) -> None:
+@EVERY_PLACEMENT
+def test_pods_that_always_fit_get_all_they_ask_for(make: PlacerFactory, tmp_path: Path) -> None:
     # One GPU a pod: the n-th arrival brings demand and allocation to n % both, and only n = 100 rounds to 100 %.
     found = pods(*(f"p{i},1000,1,1,1000,,LS,Running,0,9,0" for i in range(40)), tmp_path=tmp_path)
-    assert allocated_at_full_demand(found, NODES, published.make, seed=1) == pytest.approx(100)
+    assert allocated_at_full_demand(found, NODES, make, seed=1) == pytest.approx(100)
 
 
 def test_pods_of_600_thousandths_leave_the_rest_of_each_gpu(tmp_path: Path) -> None:
@@ -47,12 +48,12 @@ def test_pods_of_600_thousandths_leave_the_rest_of_each_gpu(tmp_path: Path) -> N
     assert allocated_at_full_demand(found, NODES, lambda jobs, seed: RandomFit(seed), seed=1) == pytest.approx(60)
 
 
-@pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each.name)
+@EVERY_PLACEMENT
 @pytest.mark.parametrize("gpu_types", ["", "T4", "P100"])
-def test_a_pod_stays_on_one_node(published: Published, gpu_types: str, tmp_path: Path) -> None:
+def test_a_pod_stays_on_one_node(make: PlacerFactory, gpu_types: str, tmp_path: Path) -> None:
     # Gangs of 4 on nodes of 2 are turned away, not split; no P100 is here at all.
     found = pods(f"p,0,0,4,1000,{gpu_types},LS,Running,0,9,0", tmp_path=tmp_path)
-    assert allocated_at_full_demand(found, NODES, published.make, seed=1) == 0
+    assert allocated_at_full_demand(found, NODES, make, seed=1) == 0
 
 
 def test_pods_without_any_gpu_are_refused(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.policies.beliefs import speed, time_between_jobs_s, time_left_s
 from gpuwise.policies.placing.eligible import Hosts
-from gpuwise.policies.slices.mig_gpus import MigGpu, MigGpus, feasible_with_mig, may_slice, why_unplaced
+from gpuwise.policies.slices.mig_gpus import MigGpu, MigGpus, feasible_with_mig, why_unplaced
 from gpuwise.policies.slices.moves import promote, resume_suspended, start_on_whole_gpus, unpartition_empty
-from gpuwise.policies.slices.partitions import Partition, Where, best_partition, on_mig_slice
+from gpuwise.policies.slices.partitions import Partition, Where, best_partition, may_slice, on_mig_slice
 
 PAUSES = 2
 """Every partitioning counts twice: with the one that will undo it."""

@@ -18,9 +18,9 @@ from gpuwise.core.protocols import Placer
 from gpuwise.devices import Layout, gpu_types, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
 from gpuwise.policies.placing.eligible import Hosts
-from gpuwise.policies.slices.mig_gpus import MigGpus, may_slice, room_numbers, start_without_slices
+from gpuwise.policies.slices.mig_gpus import MigGpus, room_numbers, start_without_slices
 from gpuwise.policies.slices.moves import promote
-from gpuwise.policies.slices.partitions import Where, on_mig_slice
+from gpuwise.policies.slices.partitions import Where, may_slice, on_mig_slice
 
 AS_FAST = 0.95
 """A job takes the smallest of the slices on which it has at least this part of its best speed."""

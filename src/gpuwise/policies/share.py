@@ -19,9 +19,9 @@ from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
 from gpuwise.policies.beliefs import speed, time_left_s
 from gpuwise.policies.packing.offers import Offer, Offers, Terms
-from gpuwise.policies.slices.mig_gpus import MigGpus, alone, feasible_with_mig, room_numbers, why_unplaced
+from gpuwise.policies.slices.mig_gpus import MigGpus, feasible_with_mig, room_numbers, why_unplaced
 from gpuwise.policies.slices.moves import start_on_whole_gpus
-from gpuwise.policies.slices.partitions import Where
+from gpuwise.policies.slices.partitions import Where, alone
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,7 @@ class _Audited:
         except (ReadOnlyError, ValueError) as error:  # an array refuses with numpy's own error
             if isinstance(error, ValueError) and "read-only" not in str(error):
                 raise
-            raise NotConformingError(
-                f"policy {self.name!r} tried to change the state: {error}"
-            ) from error
+            raise NotConformingError(f"policy {self.name!r} tried to change the state: {error}") from error
         return decision
 
     def _check_reason(self, decision: Decision, job: int) -> None:

@@ -16,8 +16,8 @@ from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, speeds, time_left_s
-from gpuwise.policies.slices.mig_gpus import MigGpus, may_slice
-from gpuwise.policies.slices.partitions import Partition, Where, assign, best_partition, on_mig_slice
+from gpuwise.policies.slices.mig_gpus import MigGpus
+from gpuwise.policies.slices.partitions import Partition, Where, assign, best_partition, may_slice, on_mig_slice
 
 LOOK_AT = 8
 """Open devices that are considered for each job and kind of sharing, those with the least left first."""

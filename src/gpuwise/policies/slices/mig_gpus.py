@@ -20,13 +20,15 @@ from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs
 from gpuwise.policies.gpu_types.gains import makes_no_progress
-from gpuwise.policies.placing.eligible import Hosts, on_one_node
+from gpuwise.policies.placing.eligible import Hosts
 from gpuwise.policies.slices.partitions import (
     Partition,
     ProfileSpeeds,
     Where,
+    alone,
     as_one_slice,
     best_partition,
+    may_slice,
     on_mig_slice,
     profile_speeds,
 )
@@ -197,11 +199,6 @@ class MigGpus:
         return self.profile_speeds(job, kind, where)[number]
 
 
-def may_slice(shape: Shape) -> bool:
-    """Whether a job may be on a slice: it allows that, needs one GPU and has no other tasks."""
-    return shape.gpus == 1 and Sharing.MIG in shape.sharing and not shape.roles
-
-
 def start_without_slices(draft: Draft, job: int) -> bool:
     """Starts a job on unpartitioned GPUs, where the placer finds room and it is not believed to make no progress."""
     return draft.view.shape(job).sharing != MIG_ONLY and start_where_it_runs(draft, job)
@@ -228,11 +225,6 @@ def room_numbers(view: ClusterView, job: int, reason: Reason) -> dict[str, float
         "free": sum(len(capacity.free_slices[where]) for where in partitioned),
     }
     return {"gpus": view.shape(job).gpus, "where": "", "total": total, "idle": idle, **slices, **reason.numbers}
-
-
-def alone(where: Where) -> Placement:
-    """A whole GPU."""
-    return on_one_node(where[0], 1 << where[1])
 
 
 def feasible_with_mig(capacity: Capacity, shape: Shape, placer: Placer) -> bool:

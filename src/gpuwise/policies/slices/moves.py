@@ -12,8 +12,8 @@ from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.slices.mig_gpus import MigGpus, alone, may_slice, start_without_slices
-from gpuwise.policies.slices.partitions import Where, assign, on_mig_slice
+from gpuwise.policies.slices.mig_gpus import MigGpus, start_without_slices
+from gpuwise.policies.slices.partitions import Where, alone, assign, may_slice, on_mig_slice
 
 WORTH_MOVING = 0.05
 """A job is moved if that saves at least this part of the time it still needs."""

@@ -11,11 +11,13 @@ import numpy as np
 
 from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.decision.view import ClusterView
+from gpuwise.core.job.table import Shape
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
 from gpuwise.devices.mig import mig_profiles, partitions
 from gpuwise.devices.mig_slices import slice_of, slices_of
 from gpuwise.policies.beliefs import speeds
+from gpuwise.policies.placing.eligible import on_one_node
 
 Where = tuple[int, int]
 """A node and a device of it."""
@@ -32,6 +34,16 @@ class Partition(NamedTuple):
     slices: tuple[MigSlice, ...]
     of: tuple[int, ...]
     """The number of each job's slice."""
+
+
+def may_slice(shape: Shape) -> bool:
+    """Whether a job may be on a slice: it allows that, needs one GPU and has no other tasks."""
+    return shape.gpus == 1 and Sharing.MIG in shape.sharing and not shape.roles
+
+
+def alone(where: Where) -> Placement:
+    """A whole GPU."""
+    return on_one_node(where[0], 1 << where[1])
 
 
 def on_mig_slice(where: Where, piece: MigSlice) -> Placement:

@@ -34,11 +34,10 @@ from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.clusters import load_cluster
-from gpuwise.sim.executor.failures import NodeFault
-from gpuwise.sim.executor.failures import Memory
+from gpuwise.sim.executor.failures import Memory, NodeFault
+from gpuwise.sim.executor.virtual import VirtualExecutor
 from gpuwise.sim.results.result import SimulationResult
 from gpuwise.sim.traces import TRACE_SCHEMA, Trace, read_trace, trace_from_frame
-from gpuwise.sim.executor.virtual import VirtualExecutor
 
 
 @dataclass(frozen=True, slots=True)

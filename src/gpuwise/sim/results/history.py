@@ -156,33 +156,17 @@ def stays_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
 
 def timeline_frame(journal: Journal, state: ClusterState) -> pl.DataFrame:
     """At every change: jobs waiting, jobs that have GPUs, GPUs allocated, GPUs used."""
-    jobs = state.jobs
-    times: list[float] = []
-    placed: list[int] = []
-    allocated: list[float] = []
-    used: list[float] = []
-    active: list[int] = []
-
-    def change(at_s: float, jobs_active: int, jobs_placed: int, gpus: float, gpus_used: float) -> None:
-        times.append(at_s)
-        active.append(jobs_active)
-        placed.append(jobs_placed)
-        allocated.append(gpus)
-        used.append(gpus_used)
-
+    changes: list[tuple[float, int, int, float, float]] = []
     for _, begun_s, ended_s, placement in stays(journal):
         gpus = placement.gpus * placement.milli / WHOLE_GPU_MILLI
-        change(begun_s, 0, 1, gpus, 0.0)
-        change(ended_s, 0, -1, -gpus, 0.0)
+        changes += [(begun_s, 0, 1, gpus, 0.0), (ended_s, 0, -1, -gpus, 0.0)]
     for begun_s, ended_s, busy in uses(journal, state):
-        change(begun_s, 0, 0, 0.0, busy)
-        change(ended_s, 0, 0, 0.0, -busy)
-    for job in range(len(jobs)):
-        change(jobs.submit_s.item(job), 1, 0, 0.0, 0.0)
-        if not math.isnan(finish_s := jobs.finish_s.item(job)):
-            change(finish_s, -1, 0, 0.0, 0.0)
-    changes = pl.DataFrame(
-        {"at_s": times, "active": active, "running": placed, "gpus_allocated": allocated, "gpus_used": used}
-    )
-    summed = changes.group_by("at_s").sum().sort("at_s").with_columns(pl.exclude("at_s").cum_sum())
+        changes += [(begun_s, 0, 0, 0.0, busy), (ended_s, 0, 0, 0.0, -busy)]
+    ends_s = state.jobs.finish_s[: len(state.jobs)].tolist()
+    changes += [(at_s, 1, 0, 0.0, 0.0) for at_s in state.jobs.submit_s[: len(state.jobs)].tolist()]
+    changes += [(at_s, -1, 0, 0.0, 0.0) for at_s in ends_s if not math.isnan(at_s)]
+    schema = {"at_s": pl.Float64, "active": pl.Int64, "running": pl.Int64, "gpus_allocated": pl.Float64,
+              "gpus_used": pl.Float64}  # fmt: skip
+    frame = pl.DataFrame(changes, schema=schema, orient="row")
+    summed = frame.group_by("at_s").sum().sort("at_s").with_columns(pl.exclude("at_s").cum_sum())
     return summed.with_columns(waiting=pl.col("active") - pl.col("running")).drop("active")
