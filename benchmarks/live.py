@@ -1,4 +1,4 @@
-"""How the running service copes: submissions through the API, decisions with a long line, and how soon a job runs.
+"""The running service under load: submissions through the API, decisions with a long queue, and how soon a job runs.
 
     python benchmarks/live.py [--jobs 10000] [--clients 16]
 
@@ -68,9 +68,9 @@ def _clients(port: int, token: str, clients: int, each: int, results: Any) -> No
     def submit() -> None:
         caller = Caller(port, token)
         for _ in range(each):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             answer = caller.call("POST", "/v1/jobs", JOB)
-            taken.append((time.perf_counter() - begun, answer["jobs"][0]["id"]))
+            taken.append((time.perf_counter() - started, answer["jobs"][0]["id"]))
 
     threads = [threading.Thread(target=submit) for _ in range(clients)]
     for thread in threads:
@@ -89,11 +89,11 @@ def submissions(server: Server, jobs: int, clients: int) -> None:
         multiprocessing.Process(target=_clients, args=(server.port, server.token, clients // processes, each, results))
         for _ in range(processes)
     ]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for worker in workers:
         worker.start()
     taken = [entry for _ in workers for entry in results.get()]
-    wall_s = time.perf_counter() - begun
+    wall_s = time.perf_counter() - started
     for worker in workers:
         worker.join()
     times = sorted(seconds for seconds, _ in taken)
@@ -101,18 +101,18 @@ def submissions(server: Server, jobs: int, clients: int) -> None:
     caller = Caller(server.port, server.token)
     counts = caller.call("GET", "/v1/status")["counts"]
     lost = len(ids) - sum(counts.values())
-    print(f"{len(ids):,} submissions by {clients} clients in {wall_s:.1f} s: {len(ids) / wall_s:,.0f} a second")
+    print(f"{len(ids):,} submissions by {clients} clients in {wall_s:.1f} s: {len(ids) / wall_s:,.0f} per second")
     print(f"  p50 {_ms(times, 0.5)}, p99 {_ms(times, 0.99)}, longest {_ms(times, 1.0)}; lost: {lost}")
 
 
 def decisions(server: Server) -> None:
-    """With everybody waiting, one more job comes: how long until it is answered, and how long the policy took."""
+    """With a long queue, one more job is submitted: how long until the response, and how long the policy took."""
     caller = Caller(server.port, server.token)
     times = []
     for _ in range(50):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         caller.call("POST", "/v1/jobs", JOB)
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     times.sort()
     print(
         f"with them waiting, a submission and the decision after it: p50 {_ms(times, 0.5)}, longest {_ms(times, 1.0)}"
@@ -129,11 +129,11 @@ def idle_start(folder: Path, tries: int = 30) -> None:
     times = []
     for number in range(tries):
         mark = folder / f"mark{number}"
-        begun = time.time()
+        started = time.time()
         caller.call("POST", "/v1/jobs", {"command": ["/usr/bin/touch", str(mark)], "duration_s": 1.0})
         while not mark.exists():
             time.sleep(0.001)
-        times.append(mark.stat().st_mtime - begun)
+        times.append(mark.stat().st_mtime - started)
         time.sleep(0.2)
     server.stop()
     times.sort()

@@ -33,9 +33,9 @@ def one_decision(
     ]
     engine = Engine(ClusterSpec.parse(cluster), make_policy(policy), placer=best_fit)
     rows = engine.state.jobs.declare(specs)
-    begun = perf_counter()
+    started = perf_counter()
     commands = engine.step(0.0, [JobSubmitted(0.0, job) for job in rows])
-    return perf_counter() - begun, len(commands)
+    return perf_counter() - started, len(commands)
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ from time import perf_counter
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.service.offline.data import data_dir
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.traces import Trace, prolong, read_trace
+from gpuwise.sim.traces.files import read_trace
+from gpuwise.sim.traces.trace import Trace, prolong
 
 CLUSTER = "312x8:V100"
 
@@ -27,9 +28,9 @@ def main() -> None:
     parser.add_argument("--cluster", default=CLUSTER)
     parser.add_argument("--times", type=int, nargs="*", default=[1, 4])
     args = parser.parse_args()
-    begun = perf_counter()
+    started = perf_counter()
     trace = philly()
-    print(f"read {len(trace):,} jobs in {perf_counter() - begun:.2f} s")
+    print(f"read {len(trace):,} jobs in {perf_counter() - started:.2f} s")
     for policy in args.policies.split(","):
         took = []
         for times in args.times:

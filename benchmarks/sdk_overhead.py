@@ -29,14 +29,14 @@ Loop = Callable[[int], float]
 
 @contextmanager
 def controller() -> Iterator[list[int]]:
-    """A socket that is read, and the environment of a job; yields the sizes of the messages that came."""
+    """A socket that is read, and the environment of a job; yields the sizes of the messages received."""
     received: list[int] = []
     with tempfile.TemporaryDirectory() as state, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         path = Path(state, "sdk.sock")
         listener.bind(str(path))
         Path(state, "control.json").write_text(json.dumps({"seq": 1, "want": "run"}), encoding="utf-8")
-        told = {"JOB_ID": "1", "ATTEMPT": "1", "SOCKET": path, "ATTEMPT_DIR": state, "CHECKPOINT_DIR": Path(state, "c")}
-        os.environ |= {f"GPUWISE_{name}": str(value) for name, value in told.items()}
+        env = {"JOB_ID": "1", "ATTEMPT": "1", "SOCKET": path, "ATTEMPT_DIR": state, "CHECKPOINT_DIR": Path(state, "c")}
+        os.environ |= {f"GPUWISE_{name}": str(value) for name, value in env.items()}
         reader = threading.Thread(target=_read, args=(listener, received))
         reader.start()
         try:
@@ -45,7 +45,7 @@ def controller() -> Iterator[list[int]]:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", str(path))
             reader.join()
-            for name in told:
+            for name in env:
                 del os.environ[f"GPUWISE_{name}"]
 
 
@@ -55,7 +55,7 @@ def _read(listener: socket.socket, received: list[int]) -> None:
 
 
 def plain(work: int) -> Loop:
-    """A loop of so many steps, each with so much work; returns the CPU seconds it took."""
+    """A loop of ``steps`` steps, each with ``work``; returns the CPU seconds it took."""
 
     def run(steps: int) -> float:
         began = thread_time()
@@ -67,7 +67,7 @@ def plain(work: int) -> Loop:
 
 
 def attached(work: int) -> Loop:
-    """The same with the SDK, once it has told the controller that it is there."""
+    """The same with the SDK, once it is attached to the controller."""
 
     def run(steps: int) -> float:
         job = sdk.attach(save=lambda path: path.write_text("x"), load=lambda path: None)
@@ -129,7 +129,7 @@ def ratios(work: int, rounds: int) -> tuple[float, float]:
 
 
 def checkpoint_s(size: int) -> tuple[float, float, float]:
-    """Seconds to write so many bytes; to make a checkpoint of them, on disk; to find it intact and read it again."""
+    """Seconds to write ``size`` bytes; to make a checkpoint of them, on disk; to verify it and read it again."""
     content = os.urandom(size)
     with tempfile.TemporaryDirectory() as folder:
         began = perf_counter()

@@ -44,12 +44,12 @@ def main() -> None:
     args = parser.parse_args()
     jobs = workload(args.jobs)
     for policy in args.policies.split(","):
-        begun = perf_counter()
+        started = perf_counter()
         result = simulate(jobs, POLICIES[policy], policy, beliefs=partial(InterferenceRates, coverage=0.5))
         middle, late, most = np.quantile(result.engine.decide_s, [0.5, 0.99, 1.0]) * 1e3
         print(
             f"{policy:11} {len(result.engine.decide_s):6,} decisions: median {middle:6.2f} ms, 99th percentile "
-            f"{late:6.1f} ms, longest {most:6.0f} ms; {perf_counter() - begun:5.1f} s in all"
+            f"{late:6.1f} ms, longest {most:6.0f} ms; {perf_counter() - started:5.1f} s in all"
         )
 
 

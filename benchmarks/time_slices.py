@@ -66,7 +66,7 @@ class Trial:
         return [count.stat().st_size if count.exists() else 0 for count in self.counts.values()]
 
     def run(self, seconds: float) -> list[int]:
-        """The steps of each job in so many seconds, once all have begun."""
+        """The steps of each job in ``seconds``, once all have started."""
         self.order(Intent.RUN)
         while not all(self.steps()):
             self.turn(0.1)
@@ -96,7 +96,7 @@ def main() -> None:
             each_ms = 1000 / max(1, cost.switches)
             print(
                 f"{kind}: {shares} of the steps; {cost.switches} switches, {cost.lost_s * each_ms:.1f} ms each "
-                f"({cost.stopping_s * each_ms:.1f} to stop, {cost.starting_s * each_ms:.1f} to go on); "
+                f"({cost.stopping_s * each_ms:.1f} to stop, {cost.starting_s * each_ms:.1f} to continue); "
                 f"{sum(done) / alone:.3f} of one job alone"
             )
 

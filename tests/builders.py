@@ -23,7 +23,7 @@ from gpuwise.core.units import GIB
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.result import SimulationResult
 
 
 def commands_of(engine: Engine, now_s: float, *events: Event) -> list[Command]:

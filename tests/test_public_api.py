@@ -12,7 +12,7 @@ import pytest
 
 import gpuwise
 from gpuwise import JobSpec, SimulationResult, Trace, simulate
-from gpuwise.sim.traces import trace_from_frame
+from gpuwise.sim.traces.files import trace_from_frame
 
 EVIL = "<script>alert('&')</script>"
 COLUMNS = [

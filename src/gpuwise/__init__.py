@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         progresses,
         time_left_s,
     )
-    from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.devices.catalogue import gpu_type, gpu_types
     from gpuwise.engine.checks import InvalidDecisionError
     from gpuwise.engine.drive import StalledError
     from gpuwise.predict.conformance import check_predictor
@@ -94,9 +94,10 @@ if TYPE_CHECKING:
     from gpuwise.service.offline.predict import predict
     from gpuwise.service.offline.simulate import Truth, simulate
     from gpuwise.sim.conformance import NotConformingError, check_policy
-    from gpuwise.sim.faults import NodeFault
-    from gpuwise.sim.result import SimulationResult
-    from gpuwise.sim.traces import Trace, read_trace, write_trace
+    from gpuwise.sim.executor.failures import NodeFault
+    from gpuwise.sim.results.result import SimulationResult
+    from gpuwise.sim.traces.files import read_trace, write_trace
+    from gpuwise.sim.traces.trace import Trace
 
 
 _NAMES = {
@@ -138,8 +139,8 @@ _NAMES = {
     "gpuwise.service.offline.predict": "predict",
     "gpuwise.service.offline.simulate": "Truth simulate",
     "gpuwise.sim.conformance": "NotConformingError check_policy",
-    "gpuwise.sim.faults": "NodeFault",
-    "gpuwise.sim.result": "SimulationResult",
+    "gpuwise.sim.executor.failures": "NodeFault",
+    "gpuwise.sim.results.result": "SimulationResult",
     "gpuwise.sim.traces": "Trace read_trace write_trace",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

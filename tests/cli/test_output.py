@@ -21,11 +21,12 @@ import pytest
 from command import COMMAND, Answer, gpuwise, process
 
 from gpuwise import simulate
-from gpuwise.devices import gpu_types
+from gpuwise.devices.catalogue import gpu_types
 from gpuwise.engine.journal import read_journal
 from gpuwise.policies.placing.placers import PLACERS
 from gpuwise.policies.registry import policies
-from gpuwise.sim.traces import FORMATS, GENERATORS
+from gpuwise.sim.traces.files import FORMATS
+from gpuwise.sim.traces.generate import GENERATORS
 
 TRACE = "gen:gavel?jobs=40&rate=60&seed=2"
 CLUSTER = "2x4:V100+1x8:RTX2080Ti"  # the catalogue has no price for the second type: cost_usd is unknown

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command import Answer, gpuwise
 
-from gpuwise.devices import vm_type, vm_types
+from gpuwise.devices.vms import vm_type, vm_types
 
 
 def shown(*args: str, folder: Path) -> list[dict[str, Any]]:

@@ -27,7 +27,8 @@ from gpuwise.core.records import JobRecord
 from gpuwise.engine.journal import job_spec, replay
 from gpuwise.engine.snapshot import restore, snapshot
 from gpuwise.service.offline.simulate import _job_columns
-from gpuwise.sim.traces import TRACE_SCHEMA, read_trace, trace_from_frame, write_trace
+from gpuwise.sim.traces.files import read_trace, trace_from_frame, write_trace
+from gpuwise.sim.traces.schema import TRACE_SCHEMA
 
 SAMPLES: dict[str, Any] = {
     "gpus": 4, "min_gpus": 4, "max_gpus": 6, "gpu_memory_bytes": 2e9, "gpu_memory_low_bytes": 1e9 + 1 / 3,

@@ -8,7 +8,8 @@ from importlib.resources import files
 import pytest
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.devices import catalogue, gpu_type, gpu_types
+from gpuwise.devices import catalogue
+from gpuwise.devices.catalogue import gpu_type, gpu_types
 
 DOCUMENT = tomllib.loads(files("gpuwise.devices").joinpath("gpus.toml").read_text(encoding="utf-8"))
 FIGURES = [f.name for f in dataclasses.fields(catalogue.GpuType) if f.name not in {"name", "aliases", "sources"}]

@@ -5,7 +5,8 @@ import csv
 import pytest
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.devices import catalogue, gpu_type, gpu_types
+from gpuwise.devices import catalogue
+from gpuwise.devices.catalogue import gpu_type, gpu_types
 
 # name as it is written there -> name in the catalogue
 NAMED = {

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gpuwise.devices import gpu_type, gpu_types
+from gpuwise.devices.catalogue import gpu_type, gpu_types
 
 CURRENT = {"AWS v7": "aws_gpu_vms_v7.csv", "Azure v8": "azure_gpu_vms_v8.csv"}
 FROZEN = {"Azure v4": "azure_gpu_vms_v4.csv"}

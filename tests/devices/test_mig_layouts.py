@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.devices import (
-    Instance,
-    best_start,
-    free_starts,
-    gpu_types,
-    is_valid,
-    mig_profile,
-    mig_profiles,
-    partitions,
-)
+from gpuwise.devices.catalogue import gpu_types
+from gpuwise.devices.mig import Instance, best_start, free_starts, is_valid, mig_profile, mig_profiles, partitions
 
 WITH_MIG = [name for name, gpu in gpu_types().items() if gpu.mig]
 

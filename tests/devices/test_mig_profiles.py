@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from gpuwise.devices import gpu_type, gpu_types, mig_profile, mig_profiles, partitions
+from gpuwise.devices.catalogue import gpu_type, gpu_types
+from gpuwise.devices.mig import mig_profile, mig_profiles, partitions
 
 WITH_MIG = [name for name, gpu in gpu_types().items() if gpu.mig]
 PROFILES = [(name, profile) for name in WITH_MIG for profile in mig_profiles(name)]

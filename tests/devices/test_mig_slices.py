@@ -6,7 +6,9 @@ from gpuwise.core.commands import MigSlice
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.needs import slice_name
 from gpuwise.core.units import GIB
-from gpuwise.devices import check_cut, gpu_types, has_mig, is_valid, layout_of, mig_profiles, partitions, slices_of
+from gpuwise.devices.catalogue import gpu_types
+from gpuwise.devices.mig import is_valid, mig_profiles, partitions
+from gpuwise.devices.mig_slices import check_cut, has_mig, layout_of, slices_of
 
 WITH_MIG = [name for name in gpu_types() if has_mig(name)]
 

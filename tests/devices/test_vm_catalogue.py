@@ -7,7 +7,9 @@ import time
 import pytest
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.devices import VmType, gpu_type, gpu_types, vm_type, vm_types, vms
+from gpuwise.devices import vms
+from gpuwise.devices.catalogue import gpu_type, gpu_types
+from gpuwise.devices.vms import VmType, vm_type, vm_types
 
 LISTS = {"AWS v7": "aws_gpu_vms_v7.csv", "Azure v8": "azure_gpu_vms_v8.csv", "Azure v4": "azure_gpu_vms_v4.csv"}
 # What the lists have wrong or leave open.

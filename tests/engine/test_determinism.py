@@ -13,7 +13,7 @@ import pytest
 from builders import cluster, run, started
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.policies.registry import policies
-from gpuwise.sim.traces import philly_like
+from gpuwise.sim.traces.synthetic import philly_like
 from gpuwise.sim.traces.trace import Trace
 
 PROGRAM = """

@@ -10,8 +10,7 @@ import pytest
 
 from builders import cluster, engine_with, job, node, on
 from gpuwise.core.assignments import Assignment, Intent
-from gpuwise.core.commands import Migrate, Resume, Start, Suspend
-from gpuwise.core.decision.reasons import Why
+from gpuwise.core.commands import Migrate, Resume, Start, Suspend, Why
 from gpuwise.core.events import (
     BackOffEnded,
     Event,

@@ -17,7 +17,7 @@ from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.sim.virtual import VirtualExecutor
+from gpuwise.sim.executor.virtual import VirtualExecutor
 
 
 class World:
@@ -40,7 +40,7 @@ class World:
             assert self.engine is not None
             state = self.engine.state
             state.now_s = max(state.now_s, self.now_s)
-            self._jobs = VirtualExecutor.going_on(state, DeclaredRates(state.jobs, state.nodes))
+            self._jobs = VirtualExecutor.from_state(state, DeclaredRates(state.jobs, state.nodes))
             self._simulates = self.engine
 
     def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gpuwise
-from gpuwise.sim.traces import Trace, prolong
+from gpuwise.sim.traces.trace import Trace, prolong
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from one_decision import one_decision

@@ -17,8 +17,8 @@ from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.faults import NodeFault
-from gpuwise.sim.history import stays
+from gpuwise.sim.executor.failures import NodeFault
+from gpuwise.sim.results.history import stays
 
 ONE_GPU = cluster(node("n0", 1, gpu_memory_bytes=16 * GIB))
 TWO_GPUS = cluster(node("n0", 2, gpu_memory_bytes=16 * GIB))
@@ -279,7 +279,7 @@ def test_a_gang_starts_on_the_type_where_it_gets_on_and_not_on_the_first(policy)
 
 
 @pytest.mark.parametrize("policy", ["proactive", "reactive", "pack", "share", "mig", "mig-static", "even", "gain"])
-def test_a_job_that_gets_nowhere_is_told_so_and_not_that_cpus_are_short(policy):
+def test_a_job_that_makes_no_progress_is_told_so_and_not_that_cpus_are_short(policy):
     engine = Engine(cluster(node("n0", 1, cpus=8)), make_policy(policy), placer=best_fit)
     engine.state.jobs.declare([job("a", cpus=1, speeds=(("V100", 0.0),))])
     engine.step(0.0, [JobSubmitted(0.0, 0)])

@@ -19,7 +19,7 @@ from gpuwise.policies.gpu_types.prices import least_makespan_s
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth
 from gpuwise.sim.conformance import check_policy
-from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.executor.failures import NodeFault
 
 BOTH = "1x1:P100+1x1:V100"
 
@@ -121,7 +121,7 @@ def test_no_gpu_is_idle_while_a_job_waits():
     jobs = [gains(f"j{n}", float(rng.uniform(0.9, 2)), at=float(at)) for n, at in enumerate(rng.uniform(0, 900, 80))]
     for policy in ("gain", "gain-fair?passes=5", "even"):
         course = run(jobs, "3x1:P100+3x1:V100", policy).timeline()
-        assert not course.filter((course["waiting"] > 0) & (course["gpus_held"] < 6)).height
+        assert not course.filter((course["waiting"] > 0) & (course["gpus_allocated"] < 6)).height
 
 
 def test_jobs_that_may_run_on_one_type_only_have_it_before_others():

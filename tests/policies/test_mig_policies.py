@@ -12,13 +12,13 @@ from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, NodeLost
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.units import GIB
-from gpuwise.devices import check_cut
+from gpuwise.devices.mig_slices import check_cut
 from gpuwise.engine.drive import StalledError
 from gpuwise.policies.registry import make_policy
-from gpuwise.policies.slices.mig_gpus import Gpus
-from gpuwise.policies.slices.moves import bring_back
+from gpuwise.policies.slices.mig_gpus import MigGpus
+from gpuwise.policies.slices.moves import resume_suspended
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.faults import NodeFault
+from gpuwise.sim.executor.failures import NodeFault
 
 SHARES_WELL = (("A100/1g", 0.4), ("A100/2g", 0.6), ("A100/3g", 0.8), ("A100/4g", 0.9))
 NO_GAIN = (("A100/1g", 1 / 7), ("A100/2g", 2 / 7), ("A100/3g", 3 / 7), ("A100/4g", 4 / 7))
@@ -144,8 +144,8 @@ def test_those_who_come_back_take_no_more_cpus_than_there_are():
     engine.policy.script.append(lambda draft: [draft.suspend(0), draft.suspend(1)])
     engine.step(1.0, [JobStarted(1.0, 0), JobStarted(1.0, 1), WokeUp(1.0)])
     engine.step(2.0, [JobSuspended(2.0, 0, 1.0), JobSuspended(2.0, 1, 1.0), NodeLost(2.0, 1, ())])
-    gpus = Gpus(engine.view.draft())
-    bring_back(gpus)
+    gpus = MigGpus(engine.view.draft())
+    resume_suspended(gpus)
     assert gpus.draft.started() == [0]
 
 
@@ -294,7 +294,7 @@ def test_jobs_that_fit_no_slice_of_a_static_cut_are_refused():
 
 @pytest.mark.parametrize("text", ["mig-static?layout=5g", "mig-static?layout=4g+4g", "mig-static?layout="])
 def test_a_layout_that_no_gpu_allows_is_refused(text):
-    with pytest.raises(GpuwiseError, match="no GPU can be cut into"):
+    with pytest.raises(GpuwiseError, match="no GPU type supports"):
         make_policy(text)
 
 

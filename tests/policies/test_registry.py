@@ -21,7 +21,7 @@ from gpuwise.policies.las import LeastAttainedService
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy, policies
 from gpuwise.policies.shortest import ShortestRemainingTime
-from gpuwise.sim.virtual import VirtualExecutor
+from gpuwise.sim.executor.virtual import VirtualExecutor
 
 
 @pytest.mark.parametrize("name", policies())

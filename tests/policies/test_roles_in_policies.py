@@ -19,8 +19,8 @@ from gpuwise.engine.journal import replay
 from gpuwise.policies.placing.placers import PLACERS
 from gpuwise.policies.registry import OWN
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.result import SimulationResult
-from gpuwise.sim.traces import read_trace
+from gpuwise.sim.results.result import SimulationResult
+from gpuwise.sim.traces.files import read_trace
 
 SMALL = cluster(
     node("g0", 4, "A100", cpus=16.0, memory_bytes=64.0 * GIB, gpu_memory_bytes=40.0 * GIB, labels=(("rack", "r0"),)),

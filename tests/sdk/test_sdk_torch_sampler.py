@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpuwise.sdk.torch import ResumableSampler
+from gpuwise.sdk.torch.sampler import ResumableSampler
 
 sizes = st.integers(1, 40)
 

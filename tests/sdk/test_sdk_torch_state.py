@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.parallel import DataParallel
 
 from gpuwise import sdk
-from gpuwise.sdk.torch import ResumableSampler, TrainingState
+from gpuwise.sdk.torch.sampler import ResumableSampler
+from gpuwise.sdk.torch.state import TrainingState
 
 
 class Training:

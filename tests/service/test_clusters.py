@@ -11,7 +11,7 @@ from builders import cluster, node
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.units import GIB
-from gpuwise.devices import gpu_type
+from gpuwise.devices.catalogue import gpu_type
 from gpuwise.service.offline.clusters import load_cluster
 
 V100 = gpu_type("V100")

@@ -12,7 +12,7 @@ from builders import cluster, finished, job, node, run, started
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.job.needs import Sharing
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.traces import read_trace, write_trace
+from gpuwise.sim.traces.files import read_trace, write_trace
 
 TRACE = "gen:gavel?jobs=40&rate=60&seed=2"
 CLUSTER = "2x4:V100"

@@ -20,7 +20,7 @@ from matplotlib.collections import PolyCollection, QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from gpuwise.sim import plots
+from gpuwise.sim.results import plots
 
 TRACE = "gen:gavel?jobs=60&rate=30&seed=1"
 
@@ -120,6 +120,6 @@ def test_plots_use_no_global_state(results: list[SimulationResult]) -> None:
 
 def test_without_matplotlib_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "gpuwise.sim.plots")
+    monkeypatch.delitem(sys.modules, "gpuwise.sim.results.plots")
     with pytest.raises(GpuwiseError, match=r"pip install 'gpuwise\[plot\]'"):
-        importlib.import_module("gpuwise.sim.plots")
+        importlib.import_module("gpuwise.sim.results.plots")

@@ -15,7 +15,7 @@ import pytest
 
 import gpuwise
 from gpuwise import GpuwiseError, JobSpec, SimulationResult
-from gpuwise.sim.report import html_report
+from gpuwise.sim.results.report.page import html_report
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 TRACE = "gen:gavel?jobs=60&rate=30&seed=1"
@@ -70,7 +70,7 @@ def parsed(page: str) -> Balanced:
 def test_the_page_is_whole(page: str, results: list[SimulationResult]) -> None:
     seen = parsed(page)
     assert len(seen.ids) == len(set(seen.ids))
-    for words in (TRACE, "4x8:V100 (32 GPUs)", "best-fit", gpuwise.__version__, "average JCT", "Who waited longest"):
+    for words in (TRACE, "4x8:V100 (32 GPUs)", "best-fit", gpuwise.__version__, "average JCT", "Longest waits"):
         assert words in seen.words
     assert page.count("<svg ") == page.count("<desc ") == 3 + len(results)
     assert all('scope="' in head for head in re.findall(r"<th\b[^>]*>", page))

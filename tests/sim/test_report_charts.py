@@ -7,11 +7,11 @@ import pytest
 
 import gpuwise
 from gpuwise import JobSpec, SimulationResult
-from gpuwise.sim.report import charts
-from gpuwise.sim.report.occupancy import _device_runs, bars, fullness
-from gpuwise.sim.report.series import cdf_at, cdf_points, courses, labels, time_average, time_edges
-from gpuwise.sim.report.tables import brief_time, difference
-from gpuwise.sim.report.ticks import duration_ticks, log_duration_ticks, log_range, nice_step, nice_ticks
+from gpuwise.sim.results.course import cdf_at, cdf_points, courses, labels, time_average, time_edges
+from gpuwise.sim.results.occupancy import bars, device_runs, fullness
+from gpuwise.sim.results.report import svg
+from gpuwise.sim.results.report.tables import brief_time, difference
+from gpuwise.sim.results.ticks import duration_ticks, log_duration_ticks, log_range, nice_step, nice_ticks
 
 TRACE = "gen:gavel?jobs=60&rate=30&seed=1"
 DAY_S = 86400.0
@@ -102,7 +102,7 @@ def test_fewer_points_keep_the_time_average(results: list[SimulationResult], bin
         edges_s = time_edges([run], bins)
         # Without suspensions the queue holds every job for its queueing time, over the whole run.
         assert run.waiting(edges_s).mean() * run.span_s == pytest.approx(result.to_frame()["queue_s"].sum())
-        assert run.held_frac(edges_s).mean() == pytest.approx(result.metrics.gpu_alloc_frac)
+        assert run.allocated_frac(edges_s).mean() == pytest.approx(result.metrics.gpu_alloc_frac)
         assert run.used_frac(edges_s).mean() == pytest.approx(result.metrics.gpu_util_frac)
 
 
@@ -111,7 +111,7 @@ def test_the_course_is_that_of_the_timeline(policy: str) -> None:
     result = gpuwise.simulate(TRACE, "2x16:V100", policy)
     run = courses([result])[0]
     edges_s, timeline = time_edges([run], 50), result.timeline()
-    for name, values in (("waiting", run.waiting(edges_s)), ("gpus_held", run.held_frac(edges_s) * run.gpus)):
+    for name, values in (("waiting", run.waiting(edges_s)), ("gpus_allocated", run.allocated_frac(edges_s) * run.gpus)):
         change = np.diff(timeline[name].to_numpy(), prepend=0)
         expected = time_average(timeline["at_s"].to_numpy(), change, edges_s)[0]
         assert values == pytest.approx(expected, abs=1e-6)
@@ -140,18 +140,20 @@ def test_runs_are_told_apart_by_what_differs(results: list[SimulationResult]) ->
 
 
 def test_devices_are_drawn_in_runs() -> None:
-    assert list(_device_runs(0b1011_0110)) == [(1, 2), (4, 2), (7, 1)]
-    assert list(_device_runs(0)) == []
-    assert list(_device_runs(2**64 - 1)) == [(0, 64)]
+    assert list(device_runs(0b1011_0110)) == [(1, 2), (4, 2), (7, 1)]
+    assert list(device_runs(0)) == []
+    assert list(device_runs(2**64 - 1)) == [(0, 64)]
 
 
-def test_bars_cover_what_was_held(results: list[SimulationResult]) -> None:
+def test_bars_cover_what_was_allocated(results: list[SimulationResult]) -> None:
     run = courses(results)[0]
     drawn = bars(run, 1000)
     assert drawn is not None
     lasted_s = run.end_s[drawn.stay] - run.begin_s[drawn.stay]
     # A row is one node of 8 GPUs, of which 0.06 above and below are left free.
-    assert (drawn.height / 0.88 * 8 * lasted_s).sum() == pytest.approx((run.held * (run.end_s - run.begin_s)).sum())
+    assert (drawn.height / 0.88 * 8 * lasted_s).sum() == pytest.approx(
+        (run.allocated * (run.end_s - run.begin_s)).sum()
+    )
 
 
 def test_jobs_that_share_a_gpu_lie_beside_each_other() -> None:
@@ -169,12 +171,12 @@ def test_too_many_bars_become_a_map(results: list[SimulationResult]) -> None:
     assert bars(run, 10) is None
     full = fullness(run, time_edges([run], 40), most_rows=2)
     assert full.rows == ["n0–n1", "n2–n3"]
-    assert full.held_frac.shape == (2, 40)
-    assert full.held_frac.mean() == pytest.approx(results[0].metrics.gpu_alloc_frac)
+    assert full.allocated_frac.shape == (2, 40)
+    assert full.allocated_frac.mean() == pytest.approx(results[0].metrics.gpu_alloc_frac)
 
 
 def test_equal_cells_become_one_rectangle() -> None:
-    drawn = charts.shaded(np.array([[0.0, 1.0, 1.0, 0.5], [0.5, 0.5, 0.0, 0.0]]))
+    drawn = svg.shaded(np.array([[0.0, 1.0, 1.0, 0.5], [0.5, 0.5, 0.0, 0.0]]))
     assert drawn == (
         '<path class="shade s5" d="M7500 0h2500v5000h-2500zM0 5000h5000v5000h-5000z"/>'
         '<path class="shade s10" d="M2500 0h5000v5000h-5000z"/>'
@@ -185,8 +187,8 @@ def test_equal_cells_become_one_rectangle() -> None:
 
 
 def test_paths_are_steps() -> None:
-    assert charts.steps([0.5, 0.5, 1.0, 0.0]) == "M0 5000H5000V0H7500V10000H10000"
-    assert charts.stairs([0.25, 0.5], [0.5, 1.0]) == "M0 10000H2500V5000H5000V0H10000"
+    assert svg.steps([0.5, 0.5, 1.0, 0.0]) == "M0 5000H5000V0H7500V10000H10000"
+    assert svg.stairs([0.25, 0.5], [0.5, 1.0]) == "M0 10000H2500V5000H5000V0H10000"
 
 
 def test_differences_are_relative_and_those_of_parts_are_in_points() -> None:

@@ -16,7 +16,7 @@ from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.units import GIB
 from gpuwise.engine.journal import job_spec, plain
 from gpuwise.service.offline.simulate import Truth, simulate
-from gpuwise.sim.result import SimulationResult
+from gpuwise.sim.results.result import SimulationResult
 
 BOTH = (Sharing.SHARED, 500)
 

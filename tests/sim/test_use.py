@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import HALVES, Timetable, job, mig, run
-from gpuwise.sim.report.series import courses, time_edges
+from gpuwise.sim.results.course import courses, time_edges
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gain", "reactive", "proactive", "pack", "share", "mig"])

@@ -32,9 +32,10 @@ from gpuwise.engine.journal import Journal
 from gpuwise.policies.placing.placement import first_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.simulate import Truth
-from gpuwise.sim.faults import NodeFault
-from gpuwise.sim.history import offered
-from gpuwise.sim.virtual import VirtualExecutor, ticked
+from gpuwise.sim.executor.attempts import ticked
+from gpuwise.sim.executor.failures import NodeFault
+from gpuwise.sim.executor.virtual import VirtualExecutor
+from gpuwise.sim.results.history import offered
 
 
 def executor_of(jobs: list[JobSpec], spec: ClusterSpec, **more: Any) -> VirtualExecutor:
@@ -452,5 +453,5 @@ def test_a_node_that_was_released_may_be_asked_for_again():
 def test_who_takes_over_expects_the_nodes_that_were_asked_for():
     state = ClusterState(cluster("1x1:V100"))
     state.requested["big"] = node("big", 4)
-    executor = VirtualExecutor.going_on(state, state.beliefs)
+    executor = VirtualExecutor.from_state(state, state.beliefs)
     assert executor.observe(None) == (0.0, [NodeAdded(0.0, node("big", 4))])

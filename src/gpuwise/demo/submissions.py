@@ -1,7 +1,7 @@
 """The demo: a dozen small trainings that show what a scheduler does, in about a minute.
 
-Two long ones take both devices. Shorter ones come a few seconds later and preempt them under ``srtf``; some of them
-share a device, three are one array, one needs both devices at once, and one waits for others to compare them.
+Two long ones take both devices. Shorter ones are submitted a few seconds later and preempt them under ``srtf``; some of
+them share a device, three are one array, one needs both devices at once, and one waits for others to compare them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Attempts = Callable[[str], Sequence[AttemptRecord]]
 
 DEVICES = 2
 PAUSE_S = 3.0
-"""Between waves: long enough for the long ones to be well under way, on a fast machine not long enough to end."""
+"""Between waves: long enough for the long jobs to be under way, too short for them to end on a fast machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A script of the demo, how many steps it does, and what that takes on one core of a small machine."""
+    """A script of the demo, its number of steps, and how long these take on one core of a small machine."""
 
     name: str
     script: str
@@ -67,7 +67,7 @@ WITH_TORCH = (
 )
 COMPARE_S = 0.5
 RESULTS = "results"
-"""Folder in the jobs' folder where each leaves the numbers it ended with."""
+"""Folder in the jobs' folder where each writes its final numbers."""
 
 Wave = Callable[[Sequence[JobRecord]], list[JobRequest]]
 """Jobs that are submitted together, given those that were submitted before."""
@@ -91,7 +91,7 @@ def submit_demo(
 
 
 def waves(python: str, folder: Path, torch: bool | None = None) -> list[Wave]:
-    """The demo's waves; with the PyTorch jobs if PyTorch is here, unless ``torch`` says so or not."""
+    """The demo's waves; with the PyTorch jobs if PyTorch is installed, unless ``torch`` says otherwise."""
     torch = find_spec("torch") is not None if torch is None else torch
 
     def first(_: Sequence[JobRecord]) -> list[JobRequest]:
@@ -110,7 +110,7 @@ def waves(python: str, folder: Path, torch: bool | None = None) -> list[Wave]:
 
 
 def _on_two(python: str, folder: Path) -> JobRequest:
-    """A job of a process a device, which may be resized while it runs."""
+    """A job of one process per device, which may be resized while it runs."""
     request = PARALLEL.request(python, folder)
     return replace(request, gpus=DEVICES, min_gpus=1, max_gpus=DEVICES, processes=Processes.PER_GPU)
 
@@ -144,7 +144,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _row(record: JobRecord, attempts: Sequence[AttemptRecord]) -> tuple[str, ...]:
-    ran_s = _held_s(record, attempts)
+    ran_s = _ran_s(record, attempts)
     waited_s = math.nan if record.ended_at is None else max(0.0, record.ended_at - record.submitted_at - ran_s)
     return (
         record.uid,
@@ -158,7 +158,7 @@ def _row(record: JobRecord, attempts: Sequence[AttemptRecord]) -> tuple[str, ...
     )
 
 
-def _held_s(record: JobRecord, attempts: Sequence[AttemptRecord]) -> float:
+def _ran_s(record: JobRecord, attempts: Sequence[AttemptRecord]) -> float:
     """How long a job had devices."""
     if attempts:
         return sum((each.ended_at or each.started_at) - each.started_at for each in attempts)
@@ -166,7 +166,7 @@ def _held_s(record: JobRecord, attempts: Sequence[AttemptRecord]) -> float:
 
 
 def _learned(record: JobRecord) -> str:
-    """The numbers a job left, or the last loss it told."""
+    """The final numbers of a job, or the last loss it reported."""
     try:
         kept = (Path(record.request.workdir) / RESULTS / f"{record.uid}.json").read_text(encoding="utf-8")
         return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in json.loads(kept).items())

@@ -1,4 +1,4 @@
-"""What an experiment gives: rows of a published figure and ours."""
+"""The rows of an experiment: a published figure and ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Row:
     metric: str
     unit: str
     paper: float | None
-    """None where nothing was published, and ours stands alone."""
+    """None where nothing was published."""
     ours: float
     within: float = 0.0
     """How far ours may be off: a part of the published figure, or points where the unit is a percentage."""
@@ -38,13 +38,13 @@ class Row:
 
     @property
     def difference(self) -> str | None:
-        """The error as a person reads it."""
+        """The error as text."""
         if math.isnan(self.error):
             return None
-        told = round(self.error if self.unit == "%" else 100 * self.error, 2) + 0.0  # never -0.00
-        return f"{told:+.2f} {'points' if self.unit == '%' else '%'}"
+        error = round(self.error if self.unit == "%" else 100 * self.error, 2) + 0.0  # never -0.00
+        return f"{error:+.2f} {'points' if self.unit == '%' else '%'}"
 
     @property
     def met(self) -> bool | None:
-        """Whether ours is as near as it should be; None where there is nothing to be near to."""
+        """Whether ours is within the limit; None where nothing was published."""
         return None if self.paper is None else abs(self.error) <= self.within

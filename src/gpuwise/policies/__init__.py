@@ -1,1 +1,1 @@
-"""Who gets which GPUs: one file a policy, and what they share in folders by subject."""
+"""Who gets which GPUs: one file per policy, and what they share in folders by subject."""

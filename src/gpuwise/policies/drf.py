@@ -1,4 +1,4 @@
-"""Dominant resource fairness: the tenant with the smallest dominant share goes next (Ghodsi et al., NSDI'11)."""
+"""Dominant resource fairness: the tenant with the smallest dominant share ranks highest (Ghodsi et al., NSDI'11)."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ class DominantResourceFairness:
             return NOTHING
         draft = view.draft()
         totals = _totals(view)
-        held = self._held(view)
-        lines = _lines(view)
-        ahead = [(_dominant(held.get(tenant), totals), tenant) for tenant in lines]
-        heapify(ahead)
-        while ahead:
-            _, tenant = ahead[0]
-            job = next((job for job in lines[tenant] if draft.start(job)), None)
+        used = _used(view)
+        queues = _queues(view)
+        tenants = [(_dominant(used.get(tenant), totals), tenant) for tenant in queues]
+        heapify(tenants)
+        while tenants:
+            _, tenant = tenants[0]
+            job = next((job for job in queues[tenant] if draft.start(job)), None)
             if job is None:
-                heappop(ahead)
+                heappop(tenants)
                 continue
-            held[tenant] = held.get(tenant, np.zeros(3)) + _demand(view.shape(job))
-            heapreplace(ahead, (_dominant(held[tenant], totals), tenant))
+            used[tenant] = used.get(tenant, np.zeros(3)) + _demand(view.shape(job))
+            heapreplace(tenants, (_dominant(used[tenant], totals), tenant))
         return draft.seal()
 
-    def _held(self, view: ClusterView) -> dict[int, Array]:
-        held: dict[int, Array] = {}
-        for job in view.placed:
-            tenant = view.jobs.tenant.item(job)
-            held[tenant] = held.get(tenant, np.zeros(3)) + _demand(view.shape(job))
-        return held
+
+def _used(view: ClusterView) -> dict[int, Array]:
+    used: dict[int, Array] = {}
+    for job in view.placed:
+        tenant = view.jobs.tenant.item(job)
+        used[tenant] = used.get(tenant, np.zeros(3)) + _demand(view.shape(job))
+    return used
 
 
-def _lines(view: ClusterView) -> dict[int, Iterator[int]]:
-    lines: dict[int, list[int]] = {}
+def _queues(view: ClusterView) -> dict[int, Iterator[int]]:
+    queues: dict[int, list[int]] = {}
     for job in view.waiting:
-        lines.setdefault(view.jobs.tenant.item(job), []).append(job)
-    return {tenant: iter(jobs) for tenant, jobs in lines.items()}
+        queues.setdefault(view.jobs.tenant.item(job), []).append(job)
+    return {tenant: iter(jobs) for tenant, jobs in queues.items()}
 
 
 def _demand(shape: Shape) -> Array:
@@ -67,8 +68,8 @@ def _totals(view: ClusterView) -> Array:
     return np.array([nodes.gpus[:count].sum(), nodes.cpus[:count].sum(), nodes.memory_bytes[:count].sum()])
 
 
-def _dominant(held: Array | None, totals: Array) -> float:
-    if held is None:
+def _dominant(used: Array | None, totals: Array) -> float:
+    if used is None:
         return 0.0
-    shares = np.divide(held, totals, out=np.zeros(3), where=(totals > 0) & np.isfinite(totals))
+    shares = np.divide(used, totals, out=np.zeros(3), where=(totals > 0) & np.isfinite(totals))
     return float(shares.max())

@@ -18,13 +18,13 @@ from gpuwise.core.job.life_cycle import Status
 
 @dataclass(frozen=True)
 class Fifo:
-    """Strictly by submission: a job that does not fit holds up all behind it."""
+    """Strictly by submission: no job starts before one that was submitted earlier."""
 
     name = "fifo"
     wakes_on = CAPACITY_CHANGES
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts from the head of the line until one does not fit."""
+        """Starts jobs from the head of the queue until one does not fit."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
@@ -36,19 +36,19 @@ class Fifo:
 
 @dataclass(frozen=True)
 class EasyBackfill:
-    """By submission, but a later job may pass if it does not delay the reservation of the first in line."""
+    """By submission, but a later job may pass if it does not delay the reservation of the first in the queue."""
 
     name = "fifo-backfill"
     wakes_on = CAPACITY_CHANGES
     depth: int = 500
-    """How many jobs behind the first are looked at."""
+    """The number of jobs behind the first that are considered."""
 
     def __post_init__(self) -> None:
         if self.depth < 0:
             raise GpuwiseError(f"policy {self.name!r}: depth is {self.depth}; it must be 0 or more")
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts from the head of the line, reserves for the first that does not fit, and fills in behind it."""
+        """Starts jobs from the head of the queue, reserves GPUs for the first that does not fit, and backfills."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
@@ -59,39 +59,39 @@ class EasyBackfill:
                 looked_at += 1
                 if looked_at > self.depth:
                     break
-                reservation.fill_in(job)
+                reservation.backfill(job)
             elif not draft.start(job):
                 reservation = Reservation(draft, job)
         return draft.seal(reasons=reservation.explain if reservation else None)
 
 
 class Reservation:
-    """When and where the first in line will start, if running jobs end when they are believed to."""
+    """When and where the first job in the queue will start, if running jobs end when they are believed to."""
 
     def __init__(self, draft: Draft, head: int) -> None:
         self._draft = draft
         self._head = head
         self.at_s = math.inf
         self._then = draft.capacity.fork()
-        self._held_back: set[int] = set()
+        self._delayed: set[int] = set()
         self._reserve()
 
     def _reserve(self) -> None:
         view, draft = self._draft.view, self._draft
         shape = view.shape(self._head)
-        holders = [*view.placed.items(), *((job, draft.placement(job)) for job in draft.started())]
-        left = ((_left_s(view, job, held), job, held) for job, held in holders if held is not None)
-        ends = sorted(each for each in left if each[0] < math.inf)  # who makes no progress does not leave
-        for remaining_s, job, held in ends:
-            self._then.give(held, view.shape(job))
+        running = [*view.placed.items(), *((job, draft.placement(job)) for job in draft.started())]
+        left = ((_left_s(view, job, at), job, at) for job, at in running if at is not None)
+        ends = sorted(each for each in left if each[0] < math.inf)  # a job without progress does not end
+        for remaining_s, job, at in ends:
+            self._then.give(at, view.shape(job))
             found = draft.find_in(self._then, self._head)
             if found is not None:
                 self.at_s = view.now_s + remaining_s
                 self._then.take(found, shape)
                 return
 
-    def fill_in(self, job: int) -> bool:
-        """Starts a job now if it ends before the reservation or stays out of its way."""
+    def backfill(self, job: int) -> bool:
+        """Starts a job now if it ends before the reservation or does not use its GPUs."""
         draft = self._draft
         found = draft.find(job)
         if found is None:
@@ -100,7 +100,7 @@ class Reservation:
         ends_s = draft.view.now_s + draft.view.time_left_s(job, found)
         if ends_s <= self.at_s or self._stays_clear(self._then, job, found):
             return draft.start(job, found)
-        self._held_back.add(job)
+        self._delayed.add(job)
         return False
 
     def _stays_clear(self, then: Capacity, job: int, placement: Placement) -> bool:
@@ -111,16 +111,16 @@ class Reservation:
         return True
 
     def explain(self, job: int) -> Reason:
-        """Why a job waits: for room, or so as not to delay the first in line."""
+        """Why a job waits: for room, or so as not to delay the first job."""
         view = self._draft.view
-        if job not in self._held_back:
+        if job not in self._delayed:
             return self._draft.explain(job)
         return Reason(Why.RESERVED, {"ahead": view.job_id(self._head), "at_s": self.at_s})
 
 
-def _left_s(view: ClusterView, job: int, held: Placement) -> float:
-    """Believed time until a job leaves: at its rate if it runs, else as on the placement it starts on."""
-    return view.time_left_s(job, None if view.status(job) is Status.RUNNING else held)
+def _left_s(view: ClusterView, job: int, at: Placement) -> float:
+    """Believed time until a job ends: at its rate if it runs, else as on the placement it starts on."""
+    return view.time_left_s(job, None if view.status(job) is Status.RUNNING else at)
 
 
 def _behind(draft: Draft, head: int) -> Explain:

@@ -1,4 +1,4 @@
-"""The newest GPUs go to the jobs that gain most from them; and the even assignment that this is compared with."""
+"""The newest GPUs go to the jobs that gain most from them; and the even assignment as a baseline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Gain:
     name = "gain"
     wakes_on = CAPACITY_CHANGES
     signal: str = RATES
-    """What tells a job's gain: ``rates`` (its speeds, measured or predicted) or ``utilization`` alone."""
+    """Where a job's gain is from: ``rates`` (its speeds, measured or predicted) or ``utilization`` alone."""
     passes: int = 0
-    """A job that so many later ones have passed goes first, and if it does not fit GPUs are kept for it. Jobs that
-    belong on the same GPU type then go in the order they came, not by gain. 0 is no bound."""
+    """A job that this many later ones have passed is started first, and if it does not fit GPUs are reserved for it.
+    Jobs that belong on the same GPU type then start in the order of submission, not by gain. 0 is no bound."""
 
     def __post_init__(self) -> None:
         if self.signal not in SIGNALS:
@@ -33,23 +33,23 @@ class Gain:
             raise GpuwiseError(f"policy {self.name!r}: passes is {self.passes}; it must be 0 (no bound) or more")
 
     def rank(self, view: ClusterView, job: int) -> float:
-        """Largest gain first; jobs of one kind have the same rank, and then the first submitted goes first."""
+        """Largest gain first; jobs of one kind have the same rank, and start in the order of submission."""
         return -log_gain(view.nodes, outlook(view, job, self.signal).times_s)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts jobs that were passed too often, then those that GPUs are best used by."""
+        """Starts jobs that were passed too often, then those that use GPUs best."""
         if not view.waiting:
             return NOTHING
         assignment = Assignment(view.draft(), self.signal)
         if self.passes:
             assignment.start_passed(self.passes)
-        assignment.start_by_gain(in_turn=self.passes > 0)
+        assignment.start_by_gain(in_order=self.passes > 0)
         return assignment.draft.seal(reasons=assignment.explain)
 
 
 @dataclass(frozen=True)
 class FairGain(Gain):
-    """Newest GPUs to those that gain most, but a job is passed by later ones only so often."""
+    """The newest GPUs go to the jobs that gain most, but at most ``passes`` later jobs pass a job."""
 
     name = "gain-fair"
     passes: int = 100
@@ -57,7 +57,7 @@ class FairGain(Gain):
 
 @dataclass(frozen=True)
 class Even:
-    """Jobs are spread evenly over the GPU types in the order they come, whatever they gain."""
+    """Jobs are spread evenly over the GPU types in the order of submission, whatever they gain."""
 
     name = "even"
     wakes_on = CAPACITY_CHANGES

@@ -23,11 +23,11 @@ QUEUE = 1e10
 
 @dataclass(frozen=True)
 class LeastAttainedService:
-    """Jobs that have had little GPU time (time × GPUs) come before those that have had much.
+    """Jobs that have had little GPU time (time × GPUs) rank above those that have had much.
 
-    Attained service is cut into queues at ``thresholds_gpu_s``. In a queue those that run come first, then the others
-    in the order they came to it; a job that was preempted by an earlier queue is back at the head, one that has just
-    dropped into the queue is at the end (Gu et al., NSDI'19; order and thresholds as in the authors' simulator).
+    Attained service is divided into queues at ``thresholds_gpu_s``. In a queue running jobs rank highest, then the
+    others in the order they joined it; a job that was preempted by an earlier queue is back at the head, one that has
+    just dropped into the queue is at the end (Gu et al., NSDI'19; order and thresholds as in the authors' simulator).
     """
 
     name = "las"
@@ -49,7 +49,7 @@ class LeastAttainedService:
         return queue * QUEUE + view.now_s
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """The queues of jobs that hold GPUs: ahead of those who wait, but for one that drops into it now."""
+        """The queues of running jobs: ahead of those that wait, except for one that drops into the queue now."""
         attained = view.attained_of(jobs) + 1e-6
         limits = np.array([0.0, *self.thresholds_gpu_s])
         queues = np.searchsorted(limits[1:], attained, side="right")
@@ -59,24 +59,24 @@ class LeastAttainedService:
         return ranks
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts by queue, suspending jobs of later queues; looks again when a running job drops into the next."""
+        """Starts by queue, suspending jobs of later queues; decides again when a running job drops into the next."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
         start_or_preempt(draft, self)
-        someone_waits = len(view.waiting) > len(draft.started())
-        wake_at = self._next_drop_s(view, draft) if someone_waits else None
+        jobs_wait = len(view.waiting) > len(draft.started())
+        wake_at = self._next_drop_s(view, draft) if jobs_wait else None
         return draft.seal(wake_at=wake_at, reasons=outranked(draft))
 
     def _just_dropped(self, attained: float, queue: int) -> bool:
         return queue > 0 and attained - self.thresholds_gpu_s[queue - 1] < 1e-3
 
     def _next_drop_s(self, view: ClusterView, draft: Draft) -> float | None:
-        """When the first job that holds GPUs will have attained enough to fall into a later queue."""
-        holders = view.placed_jobs()
+        """When the first running job will have attained enough to fall into a later queue."""
+        running = view.placed_jobs()
         limits = np.array([*self.thresholds_gpu_s, np.inf])
-        attained = view.attained_of(holders) + 1e-6
-        gpus = np.maximum(view.jobs.held_gpus[holders], 1e-3)
+        attained = view.attained_of(running) + 1e-6
+        gpus = np.maximum(view.jobs.held_gpus[running], 1e-3)
         drops_s = (limits[np.searchsorted(limits, attained, side="right")] - attained) / gpus
         soonest = float(drops_s.min(initial=np.inf))
         for job in draft.started():

@@ -1,4 +1,4 @@
-"""What policies that go by a rank share: start in order, and take GPUs from those that rank below."""
+"""What policies that rank jobs share: starting in order, and preempting jobs that rank lower."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 
 MARGIN = 1e-3
-"""A job ranks below another if by more than this: rounding must not let two jobs preempt each other by turns."""
+"""A job ranks lower than another if by more than this: rounding must not let two jobs preempt each other in turn."""
 
 
 class Ranking(Protocol):
-    """Ranks jobs that wait and jobs that hold GPUs by the same measure; the lowest comes first."""
+    """Ranks waiting and running jobs by the same measure; the smallest value ranks highest."""
 
     def rank(self, view: ClusterView, job: int) -> float:
         """The rank of a waiting job; constant while it waits."""
         ...
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """The ranks, now, of jobs that hold GPUs."""
+        """The ranks, now, of running jobs."""
         ...
 
 
@@ -36,7 +36,7 @@ def start_in_order(draft: Draft) -> None:
 
 
 def start_or_preempt(draft: Draft, ranking: Ranking) -> None:
-    """Starts waiting jobs in order; one that does not fit takes the GPUs of those that rank below it."""
+    """Starts waiting jobs in order; one that does not fit preempts jobs that rank lower."""
     victims: Victims | None = None
     for job in draft.waiting():
         if draft.start(job):
@@ -47,19 +47,19 @@ def start_or_preempt(draft: Draft, ranking: Ranking) -> None:
 
 
 class Victims:
-    """The jobs that hold GPUs, worst rank first, and how to take from them no more than is needed."""
+    """The running jobs, lowest rank first, of which no more are preempted than needed."""
 
     def __init__(self, draft: Draft, ranking: Ranking) -> None:
         self._draft = draft
-        holders = draft.view.placed_jobs()
-        ranks = ranking.ranks(draft.view, holders)
+        running = draft.view.placed_jobs()
+        ranks = ranking.ranks(draft.view, running)
         self._worst = float(ranks.max(initial=-np.inf))
-        self._unsorted: tuple[Array, Array] | None = (holders, ranks)
-        self._line: list[tuple[float, int, tuple[Grant, ...]]] = []
-        self._gone: set[int] = set()
+        self._unsorted: tuple[Array, Array] | None = (running, ranks)
+        self._sorted: list[tuple[float, int, tuple[Grant, ...]]] = []
+        self._preempted: set[int] = set()
 
     def make_room(self, job: int) -> bool:
-        """Starts a job in place of lower-ranked ones, if taking all of theirs would be enough."""
+        """Starts a job in place of lower-ranked ones, if preempting all of them is enough."""
         draft = self._draft
         rank = draft.view.waiting.key_of(job) + MARGIN
         if self._worst <= rank:
@@ -77,7 +77,7 @@ class Victims:
         return self._replace(chosen, job)
 
     def _replace(self, victims: list[int], job: int) -> bool:
-        """Suspends victims one by one until a job fits, and gives back what turns out not to be needed."""
+        """Suspends victims one by one until a job fits, and keeps those whose GPUs turn out not to be needed."""
         draft = self._draft
         mark = draft.mark()
         for number, victim in enumerate(victims, start=1):
@@ -86,29 +86,29 @@ class Victims:
                 taken = victims[:number]
                 # Best rank first.
                 kept = [victim for victim in reversed(taken[:-1]) if draft.keep(victim)]
-                self._gone.update(taken)
-                self._gone.difference_update(kept)
+                self._preempted.update(taken)
+                self._preempted.difference_update(kept)
                 return True
         draft.rollback(mark)
         draft.closed.add(draft.view.shape(job).id)
         return False
 
     def _sort(self, rank: float) -> None:
-        """Lines up who ranks below the first job that needs room, and so below all that come after it.
+        """Sorts the jobs that rank below the first job that needs room, and so below all after it.
 
-        Worst rank first; among equals the last submitted.
+        The lowest rank first; among equals the last submitted.
         """
         assert self._unsorted is not None
-        holders, ranks = self._unsorted
+        running, ranks = self._unsorted
         self._unsorted = None
         below = np.flatnonzero(ranks > rank)
-        order = below[np.lexsort((-holders[below], -ranks[below]))]
+        order = below[np.lexsort((-running[below], -ranks[below]))]
         placed = self._draft.view.placed
-        jobs: list[int] = holders[order].tolist()
-        self._line = [(rank, job, placed[job].grants) for rank, job in zip(ranks[order].tolist(), jobs, strict=True)]
+        jobs: list[int] = running[order].tolist()
+        self._sorted = [(rank, job, placed[job].grants) for rank, job in zip(ranks[order].tolist(), jobs, strict=True)]
 
     def _would_fit(self, job: int, victims: list[int]) -> bool:
-        """Whether a job would find room if all victims were gone."""
+        """Whether a job would fit without the victims."""
         draft = self._draft
         view, trial = draft.view, draft.capacity.fork()
         for victim in victims:
@@ -116,20 +116,20 @@ class Victims:
         return draft.find_in(trial, job) is not None
 
     def _below(self, rank: float) -> list[int]:
-        """Everybody who ranks below, worst first."""
-        return [job for victim_rank, job, _ in self._line if victim_rank > rank and job not in self._gone]
+        """All jobs that rank lower, the lowest first."""
+        return [job for victim_rank, job, _ in self._sorted if victim_rank > rank and job not in self._preempted]
 
     def _on_one_node(self, shape: Shape, rank: float) -> list[int]:
-        """The victims on the first node where, taking from the worst up, enough GPUs come free."""
+        """The victims on the first node where, from the lowest rank up, enough GPUs become free."""
         capacity = self._draft.capacity
-        types, type_of, idle, gone = capacity.types_for(shape), capacity.nodes.type_of, capacity.idle, self._gone
-        allowed, up = capacity.allowed(shape), capacity.up
+        types, type_of, idle = capacity.types_for(shape), capacity.nodes.type_of, capacity.idle
+        allowed, up, preempted = capacity.allowed(shape), capacity.up, self._preempted
         room: dict[int, int] = {}
         on: dict[int, list[int]] = {}
-        for victim_rank, job, grants in self._line:
+        for victim_rank, job, grants in self._sorted:
             if victim_rank <= rank:
                 break
-            if job in gone:
+            if job in preempted:
                 continue
             for node, devices, _ in grants:
                 count = room.get(node)
@@ -145,20 +145,20 @@ class Victims:
         return all(shape.gpus < len(by_idle[gpu_type]) for gpu_type in self._draft.capacity.types_for(shape))
 
     def _sharing_is_plain(self) -> bool:
-        """Whether every device is held whole, so that a job that leaves makes all of its devices idle."""
+        """Whether no device is shared, so that a job that is preempted leaves all of its devices idle."""
         capacity = self._draft.capacity
         return not capacity.open_sharing.any() and not capacity.layouts and not capacity.claims
 
 
 def repack(draft: Draft, ranking: Ranking) -> None:
-    """Places everybody anew in the order of rank, moving running jobs where that makes room."""
+    """Places all jobs again in the order of rank, moving running ones where that makes room."""
     view = draft.view
     capacity = view.capacity.fork()
-    holders = view.placed_jobs()
-    ranks = ranking.ranks(view, holders)
+    rows = view.placed_jobs()
+    ranks = ranking.ranks(view, rows)
     for job in view.placed:
         capacity.give(view.placed[job], view.shape(job))
-    running = [(rank, job) for rank, job in zip(ranks.tolist(), holders.tolist(), strict=True)]
+    running = [(rank, job) for rank, job in zip(ranks.tolist(), rows.tolist(), strict=True)]
     waiting = ((view.waiting.key_of(job), job) for job in draft.waiting())
     moves: dict[int, Placement] = {}
     starts: dict[int, Placement] = {}
@@ -179,7 +179,7 @@ def repack(draft: Draft, ranking: Ranking) -> None:
 
 
 def outranked(draft: Draft) -> Explain:
-    """Reasons under a policy that preempts: the job waits because those who hold the GPUs come first."""
+    """Reasons under a policy that preempts: the job waits because the running jobs rank higher."""
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)

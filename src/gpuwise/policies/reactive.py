@@ -1,4 +1,4 @@
-"""Co-location after profiling: a job first runs alone for a minute, and is packed by what was seen of it."""
+"""Co-location after profiling: a job first runs alone for a minute, and is packed by its observed utilization."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.job.needs import Sharing
 from gpuwise.policies.beliefs import start_where_it_runs
-from gpuwise.policies.packing.shared_gpus import (
-    MOST_JOBS,
-    SharedGpus,
-    explained,
-    first_fit,
-    may_share,
-    require_most_jobs,
-    utilization,
-)
+from gpuwise.policies.packing.shared_gpus import MOST_JOBS, SharedGpus, check_most_jobs, may_share, reasons, utilization
 
 _ROUNDING = 1e-6
 
@@ -31,9 +23,9 @@ _ROUNDING = 1e-6
 class Reactive:
     """Profiles each job alone on a GPU for a minute, then moves it beside others (the baseline of Yeung et al.).
 
-    Jobs start by submission on idle GPUs. When somebody waits, jobs that have been profiled are moved together, the
-    largest first, to GPUs where all have been profiled, as `proactive` packs them. What is known of a job's utilization
-    is not looked at before its ``profile_s`` are over.
+    Jobs start by submission on idle GPUs. When jobs wait, those that have been profiled are moved together, the largest
+    first, to GPUs where all have been profiled, as `proactive` packs them. A job's utilization is ignored before its
+    ``profile_s`` are over.
     """
 
     name = "reactive"
@@ -45,14 +37,14 @@ class Reactive:
     """How long a job runs alone before it may share a GPU."""
 
     def __post_init__(self) -> None:
-        require_most_jobs(self.name, self.most_jobs)
+        check_most_jobs(self.name, self.most_jobs)
         if not self.most_load > 0:
             raise GpuwiseError(f"policy {self.name!r}: most_load is {self.most_load}; it must be above 0")
         if not self.profile_s >= 0:
             raise GpuwiseError(f"policy {self.name!r}: profile_s is {self.profile_s}; it must be 0 or more")
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts who finds an idle GPU, and moves profiled jobs together to make GPUs idle for the rest."""
+        """Starts jobs on idle GPUs, and moves profiled jobs together to make GPUs idle for the rest."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
@@ -64,7 +56,7 @@ class Reactive:
             elif not self._beside(view, gpus, job) and not gpus.open(job) and next(movers, None) is not None:
                 gpus.open(job)
         waits = Reason(Why.PROFILE, {"profile_s": self.profile_s})
-        return draft.seal(self._next_profile(draft), explained(draft, lambda job: waits))
+        return draft.seal(self._next_profile(draft), reasons(draft, lambda job: waits))
 
     def _is_profiled(self, view: ClusterView, job: int) -> bool:
         return self._left_s(view, job) <= _ROUNDING
@@ -78,10 +70,10 @@ class Reactive:
         return self.profile_s - held_s
 
     def _beside(self, view: ClusterView, gpus: SharedGpus, job: int) -> bool:
-        """Starts a job beside others if it was profiled before it lost its place."""
+        """Starts a job beside others if it was profiled before it was suspended or requeued."""
         if not self._is_profiled(view, job):
             return False
-        fits = first_fit(gpus, job, utilization(view, job), self.most_load)
+        fits = gpus.first_fit(job, self.most_load)
         return any(self._all_profiled(view, gpus, gpu) and gpus.join(job, gpu) for gpu in fits)
 
     def _movers(self, view: ClusterView, gpus: SharedGpus) -> Iterator[int]:
@@ -92,7 +84,7 @@ class Reactive:
             own = next(gpu for gpu, here in enumerate(gpus.jobs) if job in here)
             if len(gpus.jobs[own]) > 1:
                 continue
-            for gpu in first_fit(gpus, job, utilization(view, job), self.most_load):
+            for gpu in gpus.first_fit(job, self.most_load):
                 if gpu != own and self._all_profiled(view, gpus, gpu) and gpus.move(job, gpu):
                     yield job
                     break
@@ -103,6 +95,6 @@ class Reactive:
     def _next_profile(self, draft: Draft) -> float | None:
         """When the next job will have been profiled."""
         view = draft.view
-        sharing = [job for job, held in view.placed.items() if held.sharing is Sharing.SHARED]
+        sharing = [job for job, at in view.placed.items() if at.sharing is Sharing.SHARED]
         left = [self._left_s(view, job) for job in (*sharing, *draft.started())]
         return min((view.now_s + each for each in left if each > _ROUNDING), default=None)

@@ -62,7 +62,7 @@ def policies() -> Mapping[str, Factory]:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name in OWN:
             raise GpuwiseError(
-                f"the package behind {point.value!r} adds a policy {point.name!r}, which gpuwise has itself"
+                f"the package behind {point.value!r} adds a policy {point.name!r}, which is one of gpuwise; rename it"
             )
         found[point.name] = _Lazy(point)
     return MappingProxyType(found)
@@ -74,7 +74,7 @@ def describe() -> dict[str, str]:
 
 
 def parameters(name: str) -> dict[str, Any]:
-    """The parameters of a policy with their defaults; those of other packages' policies are not looked at."""
+    """The parameters of a policy with their defaults; those of other packages' policies are not included."""
     factory = policies()[name]
     return {each.name: each.default for each in fields(factory)} if is_dataclass(factory) else {}
 

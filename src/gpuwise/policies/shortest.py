@@ -16,7 +16,7 @@ from gpuwise.policies.ranking import outranked, repack, start_in_order, start_or
 
 @dataclass(frozen=True)
 class ShortestJobFirst:
-    """The shortest job that fits goes first; nobody is interrupted."""
+    """The shortest job that fits starts first; no job is preempted."""
 
     name = "sjf"
     wakes_on = CAPACITY_CHANGES
@@ -36,23 +36,23 @@ class ShortestJobFirst:
 
 @dataclass(frozen=True)
 class ShortestRemainingTime:
-    """The job with the least time left goes first, and takes the GPUs of those with more."""
+    """The job with the least time left ranks highest, and preempts those with more."""
 
     name = "srtf"
     wakes_on = CAPACITY_CHANGES
     repack: bool = False
-    """Whether running jobs are moved to make room, by placing everybody anew at each decision."""
+    """Whether running jobs are moved to make room, by placing all jobs again at each decision."""
 
     def rank(self, view: ClusterView, job: int) -> float:
         """Believed time left."""
         return view.work_left_s(job)
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """Believed time left of jobs that hold GPUs."""
+        """Believed time left of running jobs."""
         return view.work_left_of(jobs)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts by rank, suspending those that rank below."""
+        """Starts jobs by rank, suspending those that rank lower."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
@@ -65,7 +65,7 @@ class ShortestRemainingTime:
 
 @dataclass(frozen=True)
 class ShortestRemainingService(ShortestRemainingTime):
-    """The job with the least GPU time left (time × GPUs) goes first."""
+    """The job with the least GPU time left (time × GPUs) ranks highest, and preempts those with more."""
 
     name = "srsf"
 
@@ -75,7 +75,7 @@ class ShortestRemainingService(ShortestRemainingTime):
         return view.work_left_s(job) * shape.gpus * shape.milli / WHOLE_GPU_MILLI
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """Believed GPU time left of jobs that hold GPUs: by what they asked for, as of those who wait."""
+        """Believed GPU time left of running jobs, by the GPUs they asked for, as for waiting ones."""
         shapes = view.jobs.shapes
         asked = np.fromiter((shape.gpus * shape.milli / WHOLE_GPU_MILLI for shape in shapes), "f8", len(shapes))
         remaining: Array = view.work_left_of(jobs) * asked[view.jobs.shape[jobs]]

@@ -1,4 +1,4 @@
-"""Tetris: packs by how well a job's demand lines up with what a node has left, mixed with shortest remaining time."""
+"""Tetris: packs by how well a job's demand fits what a node has left, mixed with shortest remaining time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.job.shape import Shape, total_host
 from gpuwise.core.tables import Array
-from gpuwise.policies.placing.placement import as_mask, worst_fit
+from gpuwise.policies.placing.eligible import as_mask
+from gpuwise.policies.placing.placement import worst_fit
 
 
 @dataclass(frozen=True)
 class Tetris:
-    """The job whose demand best fills the node that has most room for it goes first (Grandl et al., SIGCOMM'14).
+    """The job whose demand best fits the node with the most room for it ranks highest (Grandl et al., SIGCOMM'14).
 
     A job's score is the dot product of its demand and the free resources of the node, both as parts of the node's own,
-    plus ``shortness`` times how short it is among those that wait.
+    plus ``shortness`` times how short it is among the waiting jobs.
     """
 
     name = "tetris"

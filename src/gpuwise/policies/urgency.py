@@ -15,7 +15,7 @@ from gpuwise.policies.ranking import outranked, start_in_order, start_or_preempt
 
 @dataclass(frozen=True)
 class EarliestDeadline:
-    """The job whose deadline is next goes first; those without one come last, in order of submission."""
+    """The job whose deadline is next ranks highest; jobs without one rank lowest, in order of submission."""
 
     name = "edf"
     wakes_on = CAPACITY_CHANGES
@@ -27,12 +27,12 @@ class EarliestDeadline:
         return deadline_s
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """The deadlines of jobs that hold GPUs."""
+        """The deadlines of running jobs."""
         deadlines: Array = view.jobs.deadline_s[jobs]
         return deadlines
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Starts by rank, suspending those that rank below where that is allowed."""
+        """Starts jobs by rank, suspending those that rank lower where that is allowed."""
         if not view.waiting:
             return NOTHING
         draft = view.draft()
@@ -45,7 +45,7 @@ class EarliestDeadline:
 
 @dataclass(frozen=True)
 class Priority(EarliestDeadline):
-    """The job with the highest priority goes first, among equals the first submitted; nobody is interrupted."""
+    """The job with the highest priority ranks highest, among equals the first submitted; no job is preempted."""
 
     name = "priority"
     preempt: bool = False
@@ -55,13 +55,13 @@ class Priority(EarliestDeadline):
         return -float(view.jobs.priority.item(job))
 
     def ranks(self, view: ClusterView, jobs: Array) -> Array:
-        """The priorities of jobs that hold GPUs."""
+        """The priorities of running jobs."""
         return -view.jobs.priority[jobs].astype("f8")
 
 
 @dataclass(frozen=True)
 class PreemptivePriority(Priority):
-    """The job with the highest priority goes first, and takes the GPUs of those with a lower one."""
+    """The job with the highest priority ranks highest, and preempts those with a lower one."""
 
     name = "priority-preempt"
     preempt: bool = True

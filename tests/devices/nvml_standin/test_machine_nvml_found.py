@@ -20,7 +20,7 @@ from standin import (
     uuid,
 )
 
-from gpuwise.devices import gpu_type
+from gpuwise.devices.catalogue import gpu_type
 from gpuwise.devices.host import this_host
 
 T4 = {"name": "Tesla T4", "total": 15 * GIB}

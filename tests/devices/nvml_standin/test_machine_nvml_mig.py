@@ -4,8 +4,8 @@ import pytest
 from standin import FUNCTION_NOT_FOUND, GIB, NO_PERMISSION, UNKNOWN, Gpu, mig_gpu
 
 from gpuwise.core.commands import MigSlice
-from gpuwise.devices import Instance, is_valid
 from gpuwise.devices.machine import MigInstance
+from gpuwise.devices.mig import Instance, is_valid
 
 MIB = 2**20
 

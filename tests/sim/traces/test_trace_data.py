@@ -9,7 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpuwise.sim.traces import Trace, read_trace, write_trace
+from gpuwise.sim.traces.files import read_trace, write_trace
+from gpuwise.sim.traces.trace import Trace
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.sim.traces import TraceError, read_trace
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_trace
 
 HEADER = "id,submit_s,duration_s,gpus,min_gpus,max_gpus,gpu_frac,deadline_s,outcome"
 GOOD = "a,0,60,2,,,,,"
@@ -128,9 +129,9 @@ def test_ten_megabytes_in_one_line_are_refused_quickly_and_briefly(tmp_path: Pat
         (b"submit_s,duration_s,gpus\n0,60,\x001\n", ":2: binary data"),
         (b"submit_s,duration_s,gpus\n0,60,\xff1\n", ":2: byte 0xff is not UTF-8"),
         (b"PAR1 but not really", "damaged Parquet"),
-        (gzip.compress(b"submit_s,duration_s,gpus\n0,60,1\n")[:-9], "damaged gzip"),
+        (gzip.compress(b"submit_s,duration_s,gpus\n0,60,1\n", mtime=0)[:-9], "damaged gzip"),
         (b"\x1f\x8bnonsense", "damaged gzip"),
-        (gzip.compress(b""), "the file is empty"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
         (b"hello\nworld\n", "its first line is 'hello'"),
         (b'{"jobs": []}', "not a trace that gpuwise knows"),
         (b'[{"attempts"', ":1: not JSON"),

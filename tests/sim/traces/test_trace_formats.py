@@ -8,7 +8,8 @@ import math
 import pytest
 from trace_samples import CHRONUS, GAVEL_12, MURI, OPENB, PHILLY_CSV, PHILLY_JSON, SACCT, TIRESIAS, column
 
-from gpuwise.sim.traces import FORMATS, TraceError, read_trace
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import FORMATS, read_trace
 
 GIB = 2**30
 

@@ -10,7 +10,7 @@ import pytest
 import trace_samples as samples
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.sim.traces import read_trace, trace_from_frame
+from gpuwise.sim.traces.files import read_trace, trace_from_frame
 
 TRACES = {
     "tiresias": samples.TIRESIAS,

@@ -9,22 +9,13 @@ import polars as pl
 import pytest
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.sim.traces import (
-    GENERATORS,
-    TRACE_SCHEMA,
-    Trace,
-    TraceError,
-    gavel,
-    generate,
-    milan,
-    philly_like,
-    prolong,
-    read_trace,
-    repeat,
-    scale_load,
-    take,
-    trace_from_frame,
-)
+from gpuwise.sim.traces import gavel, generate
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_trace, trace_from_frame
+from gpuwise.sim.traces.generate import GENERATORS
+from gpuwise.sim.traces.schema import TRACE_SCHEMA
+from gpuwise.sim.traces.synthetic import milan, philly_like
+from gpuwise.sim.traces.trace import Trace, prolong, repeat, scale_load, take
 
 MAKERS: dict[str, Callable[[int], Trace]] = {
     "gavel": lambda seed: gavel(2000, 4, seed=seed),
@@ -120,7 +111,7 @@ def test_a_spec_generates_what_the_function_does():
         ("gen:gavel?jobs=0&rate=4", TraceError, "jobs: '0' is not a whole number of jobs from 1"),
         ("gen:gavel?jobs=1e99&rate=4", TraceError, "jobs: '1e99' is not a whole number"),
         ("gen:gavel?jobs=ten&rate=4", TraceError, "jobs: 'ten' is not a whole number"),
-        ("gen:gavel?jobs=5&rate=nan", TraceError, "rate: 'nan' is not a number of jobs an hour above 0"),
+        ("gen:gavel?jobs=5&rate=nan", TraceError, "rate: 'nan' is not a number of jobs per hour above 0"),
         ("gen:milan?nodes=2&mean", TraceError, "mean: '' is not a mean time between jobs above 0 s"),
         ("gen:philly?jobs=5&load=0.5", TraceError, "load and gpus belong together"),
         ("gen:", UnknownNameError, "unknown generator ''"),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from trace_samples import GAVEL_12, column
 
-from gpuwise.sim.traces import TraceError, read_trace
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_trace
 
 
 def test_shockwave_carries_durations(write):

@@ -9,7 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpuwise.sim.traces import TRACE_SCHEMA, TraceError, read_trace, trace_from_frame, write_trace
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_trace, trace_from_frame, write_trace
+from gpuwise.sim.traces.schema import TRACE_SCHEMA
 
 DTYPES = {name: column.dtype for name, column in TRACE_SCHEMA.items()}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwise.sim.traces import NodeRow, TraceError, read_nodes
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_nodes
+from gpuwise.sim.traces.schema import NodeRow
 
 GIB = 2**30
 

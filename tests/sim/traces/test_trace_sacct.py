@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from trace_samples import SACCT, column
 
-from gpuwise.sim.traces import TraceError, read_trace
+from gpuwise.sim.traces.errors import TraceError
+from gpuwise.sim.traces.files import read_trace
 
 GIB = 2**30
 

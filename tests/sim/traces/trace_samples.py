@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwise.sim.traces import Trace
+from gpuwise.sim.traces.trace import Trace
 
 TIRESIAS = (
     "job_id,num_gpu,submit_time,iterations,model_name,duration,interval",

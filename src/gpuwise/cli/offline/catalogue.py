@@ -48,7 +48,7 @@ def gpus_command(
     output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
 ) -> None:
     """List GPU types with their figures, or the MIG profiles of those that have them."""
-    from gpuwise.devices import gpu_type, gpu_types
+    from gpuwise.devices.catalogue import gpu_type, gpu_types
 
     chosen = [gpu_type(name) for name in names] if names else list(gpu_types().values())
     if mig:
@@ -67,7 +67,7 @@ def vms_command(
     output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
 ) -> None:
     """List VM types with GPUs and what they cost by the hour, cheapest first."""
-    from gpuwise.devices import vm_type, vm_types
+    from gpuwise.devices.vms import vm_type, vm_types
 
     wanted = {vm_type(name).name for name in names or ()} or set(vm_types())
     wanted &= {name for each in _parts(gpu) for name in vm_types(gpu=each)}
@@ -92,7 +92,7 @@ def _figures(gpu: Any) -> dict[str, Any]:
 
 
 def _profiles(gpu: Any) -> list[dict[str, Any]]:
-    from gpuwise.devices import mig_profiles
+    from gpuwise.devices.mig import mig_profiles
 
     return [{"gpu": gpu.name, **asdict(profile)} for profile in mig_profiles(gpu.name)]
 

@@ -81,7 +81,7 @@ def simulate_command(
     from gpuwise.policies.registry import make_policy
     from gpuwise.service.offline.clusters import load_cluster
     from gpuwise.service.offline.simulate import simulate
-    from gpuwise.sim.traces import read_trace
+    from gpuwise.sim.traces.files import read_trace
 
     names = _names(policy)
     if jobs_to is not None and jobs_to.suffix not in (".csv", ".parquet"):
@@ -107,12 +107,12 @@ def simulate_command(
         raise refused[0]
     show([result.as_dict() for result in results], output, COLUMNS, title=f"{loaded.name} on {spec.describe()}")
     if report is not None:
-        from gpuwise.sim.report import html_report
+        from gpuwise.sim.results.report.page import html_report
 
         html_report(results, writable(report))
         print(f"report: {report}", file=sys.stderr)
     if plot is not None:
-        from gpuwise.sim.plots import save
+        from gpuwise.sim.results.plots import save
 
         save(results, writable(plot))
         print(f"plot: {plot}", file=sys.stderr)

@@ -26,7 +26,7 @@ def convert_command(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
 ) -> None:
     """Write a trace as gpuwise's own CSV or Parquet, and say what is in it."""
-    from gpuwise.sim.traces import read_trace, write_trace
+    from gpuwise.sim.traces.files import read_trace, write_trace
 
     loaded = read_trace(trace, format=format_, skip_bad=skip_bad, throughputs=throughputs)
     write_trace(loaded, writable(to))
@@ -37,7 +37,8 @@ def formats_command(
     output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
 ) -> None:
     """List the trace formats and generators."""
-    from gpuwise.sim.traces import FORMATS, GENERATORS
+    from gpuwise.sim.traces.files import FORMATS
+    from gpuwise.sim.traces.generate import GENERATORS
 
     rows = [{"kind": "format", "name": each.name, "what": each.description} for each in FORMATS.values()]
     rows += [

@@ -59,7 +59,7 @@ def _rows(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) 
 
 def _types(body: Mapping[str, Any], client: Client) -> list[str]:
     """The GPU types on which the job may run and of which the speed is known."""
-    from gpuwise.devices import gpu_type
+    from gpuwise.devices.catalogue import gpu_type
     from gpuwise.predict.time.gpu_rates import is_known
 
     there = dict.fromkeys(node["gpu_type"] for node in client.get("nodes")["nodes"])

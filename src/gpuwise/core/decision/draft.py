@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.eligible import wrong_placement
 from gpuwise.core.cluster.spec import NodeSpec
-from gpuwise.core.commands import Decision, Explain, Grant, MigSlice, Placement, Resume, Start
-from gpuwise.core.decision.reasons import Reason, explain_room
+from gpuwise.core.commands import Decision, Explain, Grant, MigSlice, Placement, Reason, Resume, Start
+from gpuwise.core.decision.reasons import explain_room
 from gpuwise.core.decision.scratch import Scratch
 from gpuwise.core.decision.steps import (
     Cut,

@@ -1,1 +1,1 @@
-"""Small trainings for ``gpuwise up --demo``: scripts that run for seconds on a CPU, and really learn."""
+"""Small trainings for ``gpuwise up --demo``: scripts that really learn and run for seconds on a CPU."""

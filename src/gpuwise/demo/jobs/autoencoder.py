@@ -1,4 +1,4 @@
-"""An autoencoder, in PyTorch, puts noisy digits into six numbers and draws them from these, without the noise."""
+"""An autoencoder, in PyTorch, encodes noisy digits in six numbers and draws them from these, without the noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def network() -> nn.Sequential:
 
 
 def main() -> None:
-    """Trains and tells how far its drawings are from the digits."""
+    """Trains and prints how far its drawings are from the digits."""
     given = options(steps=1500, learning_rate=0.002, batch=256)
     torch.manual_seed(43)
     device = sdk.torch.init_process_group()

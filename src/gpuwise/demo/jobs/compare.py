@@ -1,4 +1,4 @@
-"""Reads what other jobs ended with and says which of them did best."""
+"""Reads the results of other jobs and prints which of them is best."""
 
 from __future__ import annotations
 

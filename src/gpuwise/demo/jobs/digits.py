@@ -33,7 +33,7 @@ def probabilities(weights: Weights, x: Array) -> Array:
 
 
 def main() -> None:
-    """Trains and tells how often it reads pictures right that it has not seen."""
+    """Trains and prints the accuracy on unseen pictures."""
     given = options(steps=1500, learning_rate=0.5, batch=2048)
     x, digit = pictures(30_000, 0.8, seed=19)
     y = np.eye(10)[digit]

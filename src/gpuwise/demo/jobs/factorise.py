@@ -1,4 +1,4 @@
-"""Matrix factorisation: who would like which film, from the few ratings that are known."""
+"""Matrix factorisation: which films people would like, from the few ratings that are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PEOPLE, FILMS, TASTES = 800, 600, 8
 
 
 def main() -> None:
-    """Learns tastes from one rating in ten and tells how well they foresee the others."""
+    """Learns tastes from one rating in ten and prints how well they predict the others."""
     given = options(steps=4000, learning_rate=0.001)
     rng = np.random.default_rng(17)
     truth = rng.normal(size=(PEOPLE, TASTES)) @ rng.normal(size=(TASTES, FILMS)) / np.sqrt(TASTES)
@@ -26,11 +26,11 @@ def main() -> None:
     job = sdk.attach(save=weights.save, load=weights.load)
     for step in job.steps(given.steps):
         error = known * (weights["people"] @ weights["films"] - ratings)
-        slopes = {
+        gradients = {
             "people": error @ weights["films"].T + 0.1 * weights["people"],
             "films": weights["people"].T @ error + 0.1 * weights["films"],
         }
-        weights.descend(slopes, given.learning_rate / np.sqrt(TASTES))
+        weights.descend(gradients, given.learning_rate / np.sqrt(TASTES))
         loss = (error**2).sum() / known.sum()
         job.report(loss=loss, samples=int(known.sum()))
         log.step(step, loss)

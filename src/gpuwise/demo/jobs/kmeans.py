@@ -18,7 +18,7 @@ def nearest(x: Array, centres: Array) -> tuple[Indexes, Array]:
 
 
 def main() -> None:
-    """Moves centres towards the points nearest to them and tells how near they have come."""
+    """Moves centres towards the points nearest to them and prints the mean distance."""
     given = options(steps=1200, batch=8192)
     rng = np.random.default_rng(5)
     middles = 4 * rng.normal(size=(CLOUDS, 16))

@@ -12,7 +12,7 @@ NOISE = 0.3
 
 
 def main() -> None:
-    """Fits a plane to noisy points and tells how far off it is."""
+    """Fits a plane to noisy points and prints how far off it is."""
     given = options(steps=1500, learning_rate=0.01, batch=4096)
     rng = np.random.default_rng(3)
     truth, x = rng.normal(size=128), rng.normal(size=(20_000, 128))

@@ -10,7 +10,7 @@ from gpuwise import sdk
 from gpuwise.demo.jobs.script import Array, Log, Weights, batch, finish, options
 
 RATES = (0.003, 0.03, 0.3)
-"""What the tasks of an array try, by index."""
+"""The learning rates of an array's tasks, by index."""
 
 
 def points(count: int = 20_000, width: int = 64) -> tuple[Array, Array]:
@@ -21,8 +21,8 @@ def points(count: int = 20_000, width: int = 64) -> tuple[Array, Array]:
     return x, np.where(rng.random(count) < 0.1, ~side, side).astype(float)
 
 
-def loss_and_slopes(weights: Weights, x: Array, y: Array) -> tuple[float, dict[str, Array]]:
-    """Cross-entropy, and how it changes with the weights."""
+def loss_and_gradients(weights: Weights, x: Array, y: Array) -> tuple[float, dict[str, Array]]:
+    """Cross-entropy, and its gradient."""
     guess = 1 / (1 + np.exp(-(x @ weights["w"] + weights["b"])))
     loss = -np.mean(y * np.log(guess + 1e-12) + (1 - y) * np.log(1 - guess + 1e-12))
     error = (guess - y) / len(y)
@@ -30,7 +30,7 @@ def loss_and_slopes(weights: Weights, x: Array, y: Array) -> tuple[float, dict[s
 
 
 def main() -> None:
-    """Trains and tells how often it is right."""
+    """Trains and prints the accuracy."""
     given = options(steps=2000, learning_rate=0.1, batch=4096)
     if (index := os.environ.get("GPUWISE_ARRAY_INDEX")) is not None:
         given.learning_rate = RATES[int(index)]
@@ -41,12 +41,12 @@ def main() -> None:
     job = sdk.attach(save=weights.save, load=weights.load)
     for step in job.steps(given.steps):
         chosen = batch(step, given.batch, len(y))
-        loss, slopes = loss_and_slopes(weights, x[chosen], y[chosen])
-        weights.descend(slopes, given.learning_rate)
+        loss, gradients = loss_and_gradients(weights, x[chosen], y[chosen])
+        weights.descend(gradients, given.learning_rate)
         job.report(loss=loss, samples=given.batch)
         log.step(step, loss)
 
-    loss, _ = loss_and_slopes(weights, x, y)
+    loss, _ = loss_and_gradients(weights, x, y)
     accuracy = np.mean((x @ weights["w"] + weights["b"] > 0) == (y > 0.5))
     finish(learning_rate=given.learning_rate, loss=loss, accuracy=float(accuracy))
 

@@ -29,10 +29,10 @@ class Weights(dict[str, Array]):
         with np.load(path) as saved:
             self.update(saved)
 
-    def descend(self, slopes: dict[str, Array], rate: float) -> None:
+    def descend(self, gradients: dict[str, Array], rate: float) -> None:
         """One step of gradient descent."""
-        for name, slope in slopes.items():
-            self[name] -= rate * slope
+        for name, gradient in gradients.items():
+            self[name] -= rate * gradient
 
 
 def options(**defaults: float) -> Any:
@@ -44,14 +44,14 @@ def options(**defaults: float) -> Any:
 
 
 class Log:
-    """Prints the loss where a training begins or goes on, and ten times on the way."""
+    """Prints the loss when a training starts or resumes, and ten times in between."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._due = 0
 
     def step(self, step: int, loss: float) -> None:
-        """A step had a loss."""
+        """Records the loss of a step."""
         if step >= self._due:
             print(f"step {step:5d} of {self._steps}: loss {float(loss):.4f}", flush=True)
             self._due = step + max(1, self._steps // 10)
@@ -63,7 +63,7 @@ def batch(step: int, size: int, of: int) -> Indexes:
 
 
 def finish(**numbers: float) -> None:
-    """Prints the numbers a training ended with, and keeps them for others to read."""
+    """Prints the final numbers of a training, and writes them to a file for other jobs."""
     print("done: " + ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()), flush=True)
     RESULTS.mkdir(exist_ok=True)
     job = os.environ.get("GPUWISE_JOB_ID", "here")

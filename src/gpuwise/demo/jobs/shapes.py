@@ -1,4 +1,4 @@
-"""A small convolutional network, in PyTorch, tells circles, squares and crosses apart."""
+"""A small convolutional network, in PyTorch, distinguishes circles, squares and crosses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def network() -> nn.Sequential:
 
 
 def main() -> None:
-    """Trains and tells how often it is right on pictures it has not seen."""
+    """Trains and prints the accuracy on unseen pictures."""
     given = options(steps=250, learning_rate=0.004, batch=128)
     torch.manual_seed(31)
     device = sdk.torch.init_process_group()

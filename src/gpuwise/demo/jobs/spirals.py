@@ -44,26 +44,26 @@ def forward(weights: Weights, x: Array) -> list[Array]:
 
 
 def backward(weights: Weights, outputs: list[Array], y: Array) -> dict[str, Array]:
-    """How the loss changes with each weight."""
-    slopes: dict[str, Array] = {}
+    """The gradient of the loss with respect to each weight."""
+    gradients: dict[str, Array] = {}
     error = (outputs[3] - y) / len(y)
     for layer in (2, 1, 0):
-        slopes[f"w{layer}"], slopes[f"b{layer}"] = outputs[layer].T @ error, error.sum(0)
+        gradients[f"w{layer}"], gradients[f"b{layer}"] = outputs[layer].T @ error, error.sum(0)
         error = (error @ weights[f"w{layer}"].T) * (outputs[layer] > 0)
-    return slopes
+    return gradients
 
 
-def adam(weights: Weights, slopes: dict[str, Array], step: int, rate: float) -> None:
+def adam(weights: Weights, gradients: dict[str, Array], step: int, rate: float) -> None:
     """One step of Adam (Kingma and Ba, 2015)."""
-    for name, slope in slopes.items():
+    for name, gradient in gradients.items():
         mean, square = weights[f"mean_{name}"], weights[f"square_{name}"]
-        mean += 0.1 * (slope - mean)
-        square += 0.001 * (slope**2 - square)
+        mean += 0.1 * (gradient - mean)
+        square += 0.001 * (gradient**2 - square)
         weights[name] -= rate * (mean / (1 - 0.9 ** (step + 1))) / (np.sqrt(square / (1 - 0.999 ** (step + 1))) + 1e-8)
 
 
 def main() -> None:
-    """Trains and tells how often it is right."""
+    """Trains and prints the accuracy."""
     given = options(steps=7000, learning_rate=0.001, batch=512)
     x, y = spirals()
     weights = initial()

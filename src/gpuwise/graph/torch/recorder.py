@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gpuwise.graph.ops import Kind, Op, Phase
-from gpuwise.graph.torch.formulas import FREE, Call, Cost, formula_of
+from gpuwise.graph.torch.costs import Call, Cost
+from gpuwise.graph.torch.formulas import FREE, formula_of
 from gpuwise.graph.torch.traffic import traffic
 
 BLOCK_BYTES = 512

@@ -1,86 +1,103 @@
-"""Waiting jobs and idle GPUs of several types: who goes where."""
+"""Which waiting jobs start on which GPU type."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from gpuwise.core.cluster.capacity import Capacity
-from gpuwise.core.commands import Placement, Reason, Why
+from gpuwise.core.commands import Grant, Placement, Reason, Why
 from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.shape import Shape
-from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
-from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
+from gpuwise.policies.gpu_types.gains import (
+    RATES,
+    JobGroup,
+    demand_by_kind,
+    groups,
+    oldest_and_newest,
+    outlook,
+    wanted_gpus,
+)
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
-from gpuwise.policies.gpu_types.reserved import Reserved, reserve, without
-from gpuwise.policies.placing.one_type import of_one_type
+from gpuwise.policies.placing.eligible import of_one_type
 
-MOST_DEAR = math.log(2)
+MOST_LOG_PRICE = math.log(2)
 """A GPU that is twice as fast is always worth taking."""
-SETTLED = 1e-6
+EQUAL_COST = 1e-6
 """A job belongs on a GPU type if it costs at most this much more there than elsewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Where and when a job that does not fit yet will start, if running jobs end when they are believed to."""
+
+    job: int
+    placement: Placement
+    at_s: float
+
+
 class Assignment:
-    """Starts waiting jobs on a draft, each on the GPU type that is best for all."""
+    """Starts waiting jobs on a draft, each on the GPU type that is best for all jobs together."""
 
     def __init__(self, draft: Draft, signal: str = RATES) -> None:
         self.draft = draft
         self._signal = signal
         self._full: set[tuple[int, int]] = set()
-        """Shapes that do not fit on a GPU type any more."""
+        """Shapes for which a GPU type has no room left."""
         self._reserved: Reserved | None = None
 
     # -- by gain -------------------------------------------------------------------------------------------------
 
-    def start_by_gain(self, in_turn: bool) -> None:
-        """Starts whom idle GPUs are best used by: on each type those with the largest advantage there over elsewhere.
+    def start_by_gain(self, in_order: bool) -> None:
+        """Starts the jobs that use idle GPUs best: on each type those with the largest advantage there over elsewhere.
 
-        While jobs queue for GPUs the advantage is a ratio of times, else a difference in seconds. ``in_turn`` lets
-        those in the queue who belong on a type have it in the order they came.
+        While jobs queue for GPUs the advantage is a ratio of times, else a difference in seconds. With ``in_order``,
+        queued jobs that belong on a type start there in the order of submission.
         """
         view = self.draft.view
         queued = wanted_gpus(view) > sum(self.draft.capacity.idle_total) + 1e-9
-        lots = [lot for lot in lots_of(view, self._signal, each=not queued) if lot.outlook.by_speed]
+        queue = [group for group in groups(view, self._signal, each=not queued) if group.outlook.by_speed]
         pairs = []
-        for number, (lot, costs) in enumerate(zip(lots, self._costs(lots, queued, in_turn), strict=True)):
-            for code in self._open_to(lot):
+        for number, (group, costs) in enumerate(zip(queue, self._costs(queue, queued, in_order), strict=True)):
+            for code in self._open_to(group):
                 cost = costs[code] - min((each for other, each in enumerate(costs) if other != code), default=math.inf)
-                pairs.append((max(cost, SETTLED) if in_turn and queued else cost, lot.lane[lot.at][1], number, code))
+                cost = max(cost, EQUAL_COST) if in_order and queued else cost
+                pairs.append((cost, group.lane[group.at][1], number, code))
         for _, _, number, code in sorted(pairs):
-            self._start_lot(lots[number], code)
+            self._start_group(queue[number], code)
 
-    def _start_lot(self, lot: Lot, code: int) -> None:
-        """Starts jobs of a lot on a GPU type until one does not fit."""
-        for at in range(lot.at, lot.end):
-            job = lot.lane[at][1]
+    def _start_group(self, group: JobGroup, code: int) -> None:
+        """Starts jobs of a group on a GPU type until one does not fit."""
+        for at in range(group.at, group.end):
+            job = group.lane[at][1]
             if self._closed(job, code):
                 return
             if self.draft.placement(job) is None:
-                look = outlook(self.draft.view, job, self._signal)  # its own: others in the lot are only like it
+                look = outlook(self.draft.view, job, self._signal)  # its own: others in the group are only similar
                 if look.times_s[code] < math.inf and not self._start(job, code, look.known):
                     return
 
-    def _open_to(self, lot: Lot) -> list[int]:
-        """The GPU types that a lot's jobs can run on and that may have room."""
-        shape = self.draft.view.shape(lot.lane[lot.at][1])
+    def _open_to(self, group: JobGroup) -> list[int]:
+        """The GPU types that a group's jobs can run on and that may have room."""
+        shape = self.draft.view.shape(group.lane[group.at][1])
         idle = self.draft.capacity.idle_total
-        return [code for code in lot.outlook.by_speed if not shape.whole or idle[code] >= shape.gpus]
+        return [code for code in group.outlook.by_speed if not shape.whole or idle[code] >= shape.gpus]
 
-    def _costs(self, lots: Sequence[Lot], queued: bool, in_turn: bool) -> list[list[float]]:
-        """What each lot costs on each type: its time there, with what the GPU is worth to others."""
-        times = [lot.outlook.times_s for lot in lots]
+    def _costs(self, queue: Sequence[JobGroup], queued: bool, in_order: bool) -> list[list[float]]:
+        """What each group costs on each type: its time there, with what the GPU is worth to other jobs."""
+        times = [group.outlook.times_s for group in queue]
         if not queued:
-            dear = self._dearness()
-            times = [tuple(time_s * factor for time_s, factor in zip(row, dear, strict=True)) for row in times]
-        # Of two types, prices add the same to every difference; they only tell where one begins to belong.
-        several = len(self.draft.view.nodes.types) > (1 if in_turn and queued else 2)
-        prices = self._prices(lots, times, queued) if several and lots else ()
+            factors = self._price_factors()
+            times = [tuple(time_s * factor for time_s, factor in zip(row, factors, strict=True)) for row in times]
+        # Of two types, prices add the same to every difference; they only decide which jobs belong on which.
+        several = len(self.draft.view.nodes.types) > (1 if in_order and queued else 2)
+        prices = self._prices(queue, times, queued) if several and queue else ()
         return [
             [
                 (math.log(max(time_s, 1e-9)) if queued else time_s) + (prices[code] if prices else 0.0)
@@ -89,35 +106,24 @@ class Assignment:
             for row in times
         ]
 
-    def _dearness(self) -> list[float]:
-        """How many times as fast a GPU type must be to be taken while others are idle.
+    def _price_factors(self) -> list[float]:
+        """How many times as fast a GPU type must be to be taken while other types are idle.
 
-        That is its price to the jobs that run now, since those to come will be like them; the less so, the more of its
-        GPUs are idle.
+        That is its price to the running jobs, which future ones are assumed to resemble; the more of its GPUs are idle,
+        the less.
         """
         view, service = self.draft.view, self._in_service()
-        demand = self._demand() if len(service) > 1 else {}
+        demand = demand_by_kind(view, self._signal) if len(service) > 1 else {}
         kinds = sorted(demand)
         prices = log_prices(tuple(kinds), shares([demand[kind] for kind in kinds]), tuple(service)) if kinds else ()
         if not prices:
             return [1.0] * len(service)
         busy = [1 - idle / gpus if gpus else 1.0 for idle, gpus in zip(view.capacity.idle_total, service, strict=True)]
-        return [math.exp(min(price - min(prices), MOST_DEAR) * part) for price, part in zip(prices, busy, strict=True)]
+        above = [min(price - min(prices), MOST_LOG_PRICE) for price in prices]
+        return [math.exp(price * part) for price, part in zip(above, busy, strict=True)]
 
-    def _demand(self) -> dict[tuple[float, ...], float]:
-        """GPUs held by jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
-        view = self.draft.view
-        demand: dict[tuple[float, ...], float] = {}
-        holders = view.placed_jobs()
-        for job in holders[:: len(holders) // MOST_KINDS + 1].tolist():
-            found, _ = speeds(view, job, self._signal)
-            slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)
-            if min(slowness) < math.inf:
-                demand[slowness] = demand.get(slowness, 0.0) + view.jobs.held_gpus.item(job)
-        return demand
-
-    def _prices(self, lots: Sequence[Lot], times: Sequence[tuple[float, ...]], queued: bool) -> Sequence[float]:
-        wanted = [lot.gpus for lot in lots]
+    def _prices(self, queue: Sequence[JobGroup], times: Sequence[tuple[float, ...]], queued: bool) -> Sequence[float]:
+        wanted = [group.gpus for group in queue]
         if queued:
             return log_prices(tuple(times), shares(wanted), tuple(self._in_service()))
         idle = self.draft.capacity.idle_total
@@ -125,20 +131,20 @@ class Assignment:
         for gpus, row in zip(wanted, times, strict=True):
             first[min(range(len(row)), key=row.__getitem__)] += gpus
         if all(gpus <= room for gpus, room in zip(first, idle, strict=True)):
-            return ()  # everybody can have what is best for him
+            return ()  # every job can have its best type
         return added_prices(tuple(times), tuple(wanted), tuple(map(float, idle)))
 
     # -- fair, and even ------------------------------------------------------------------------------------------
 
     def start_passed(self, passes: int) -> None:
-        """Starts jobs that so many later ones have passed; for the first that does not fit, GPUs are kept."""
+        """Starts jobs that ``passes`` later ones have passed; for the first that does not fit, GPUs are reserved."""
         view = self.draft.view
         for job in _passed(view, passes):
             look = outlook(view, job, self._signal)
             if any(self._start(job, code, look.known) for code in look.by_speed) or self._reserved is not None:
                 continue
             find = partial(self._find_any, view.shape(job), look.by_speed)
-            self._reserved = reserve(self.draft, job, find)
+            self._reserved = _reserve(self.draft, job, find)
 
     def start_evenly(self) -> None:
         """Starts jobs in order, each on the type of which the largest part is idle."""
@@ -153,7 +159,7 @@ class Assignment:
                 draft.closed.add(shape.id)
 
     def _in_service(self) -> list[float]:
-        """GPUs of each type on nodes that are up."""
+        """GPUs of each type on nodes in service."""
         view = self.draft.view
         nodes, capacity = view.nodes, view.capacity
         count = len(nodes)
@@ -167,11 +173,11 @@ class Assignment:
     # -- one job on one type -------------------------------------------------------------------------------------
 
     def _start(self, job: int, code: int, known: bool) -> bool:
-        """Starts a job on a GPU type if there is room: alone if nothing is known of it, where it allows that."""
+        """Starts a job on a GPU type if there is room: alone if its speed is unknown, where it allows that."""
         if self._closed(job, code):
             return False
         shape = self.draft.view.shape(job)
-        room = self.draft.capacity if self._reserved is None else without(self.draft, self._reserved)
+        room = self.draft.capacity if self._reserved is None else _without(self.draft, self._reserved)
         found = self._find(room, shape, code, alone=not known and shape.alone)
         if found is None:
             if known:
@@ -200,9 +206,9 @@ class Assignment:
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE, Why.NOT_CHOSEN):
             return reason
-        kept = self._reserved
-        if kept is not None and kept.job != job and reason.code is Why.NOT_CHOSEN:
-            return Reason(Why.RESERVED, {"ahead": view.job_id(kept.job), "at_s": kept.at_s})
+        reserved = self._reserved
+        if reserved is not None and reserved.job != job and reason.code is Why.NOT_CHOSEN:
+            return Reason(Why.RESERVED, {"ahead": view.job_id(reserved.job), "at_s": reserved.at_s})
         if not look.known:
             return Reason(Why.UNFORESEEN, {"gpus": gpus})
         old, new = oldest_and_newest(view.nodes)
@@ -212,8 +218,31 @@ class Assignment:
         return Reason(Why.GAIN, {"gpus": gpus, "gain": gain, "new": types[new], "old": types[old]})
 
 
+def _reserve(draft: Draft, job: int, find: Callable[[Capacity], Placement | None]) -> Reserved | None:
+    """The first room that will be free for a job; None if there is none even when all running jobs have ended."""
+    view, then = draft.view, draft.capacity.fork()
+    for remaining_s, other in sorted((view.time_left_s(other), other) for other in view.placed):
+        if remaining_s == math.inf:
+            return None
+        then.give(view.placed[other], view.shape(other))
+        placement = find(then)
+        if placement is not None:
+            return Reserved(job, placement, view.now_s + remaining_s)
+    return None
+
+
+def _without(draft: Draft, reserved: Reserved) -> Capacity:
+    """What other jobs may use: what is free, except idle devices that are reserved."""
+    capacity = draft.capacity.fork()
+    bare = replace(draft.view.shape(reserved.job), cpus=0.0, memory_bytes=0.0, roles=())
+    for node, devices, _ in reserved.placement.grants:
+        if idle := devices & capacity.idle[node]:
+            capacity.take(Placement((Grant(node, idle),)), bare)
+    return capacity
+
+
 def _passed(view: ClusterView, passes: int) -> list[int]:
-    """Waiting jobs that so many later ones have passed, first submitted first."""
+    """Waiting jobs that ``passes`` later ones have passed, in the order of submission."""
     started = view.column("placements") > 0
     later = started[::-1].cumsum()[::-1] - started
     due = view.column("status")[: int(np.searchsorted(-later, -passes, side="right"))]

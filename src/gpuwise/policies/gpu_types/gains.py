@@ -1,27 +1,34 @@
-"""What a job gains from one GPU type over another, and what a GPU is worth while jobs compete for it."""
+"""What jobs gain from one GPU type over another: their speeds on each, and the queue grouped by gain."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from gpuwise.core.cluster.nodes import NodeTable
+from gpuwise.core.cluster.queue import Entry
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.devices import gpu_type
+from gpuwise.devices.catalogue import gpu_type
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.placing.placement import sharing_of
+from gpuwise.policies.placing.fractions import sharing_of
 
 RATES, UTILIZATION = SIGNALS = ("rates", "utilization")
-"""What tells how fast a job is on a GPU type: measured or predicted speeds, or its GPU utilization alone."""
+"""Where a job's speed on a GPU type is from: measured or predicted speeds, or its GPU utilization alone."""
+MOST_KINDS = 48
+"""Kinds of jobs that are distinguished among those that ask for the same; a queue of more is sampled."""
 ONLY_HERE = 1e9
-"""The gain of a job that cannot run on the older type, as a logarithm; less than nothing if it cannot run at all."""
+"""The logarithm of the gain of a job that cannot run on the older type."""
 
 
 class Outlook(NamedTuple):
@@ -30,7 +37,7 @@ class Outlook(NamedTuple):
     times_s: tuple[float, ...]
     """Infinite where it may not run, or is believed to make no progress."""
     known: bool
-    """Whether that is believed of this job, or no more than what is usual for the GPU types."""
+    """Whether this is believed of the job itself, or only usual for the GPU types."""
 
     @property
     def by_speed(self) -> list[int]:
@@ -42,15 +49,15 @@ class Outlook(NamedTuple):
 def outlook(view: ClusterView, job: int, signal: str = RATES) -> Outlook:
     """How long a job would still need on each GPU type.
 
-    Where its speed cannot be had on some type (a model that fails, no number, less than 0), the job is taken to be as
-    fast as is usual for the types, so that it is still placed. A speed of 0 stands: there it is never placed.
+    Where its speed on some type is unknown (a model that fails, no number, less than 0), the job is assumed to be as
+    fast as is usual for the types, so that it is still placed. On a type with a speed of 0 it is never placed.
     """
     found, known = speeds(view, job, signal)
     return Outlook(tuple(time_left_s(view, job, each) for each in found), known)
 
 
 def speeds(view: ClusterView, job: int, signal: str = RATES) -> tuple[tuple[float, ...], bool]:
-    """How fast a job is on each GPU type, 0 where it cannot run, and whether that is known of this very job."""
+    """How fast a job is on each GPU type, 0 where it cannot run, and whether that is known of the job itself."""
     usual = usual_speeds(view.nodes)
     allowed = view.capacity.types_for(view.shape(job))
     if signal == UTILIZATION:
@@ -63,7 +70,7 @@ def speeds(view: ClusterView, job: int, signal: str = RATES) -> tuple[tuple[floa
     return tuple(each if code in allowed else 0.0 for code, each in enumerate(found)), known
 
 
-def gets_nowhere(view: ClusterView, job: int) -> bool:
+def makes_no_progress(view: ClusterView, job: int) -> bool:
     """Whether a job is believed to make no progress on any GPU type here."""
     return not any(speeds(view, job)[0])
 
@@ -86,9 +93,9 @@ def oldest_and_newest(nodes: NodeTable) -> tuple[int, int]:
 
 
 def usual_speeds(nodes: NodeTable) -> tuple[float, ...]:
-    """How fast GPU types usually are: as the cluster's owner says, else by their FP32 peaks."""
-    told = tuple(nodes.type_speed)
-    return told if len(set(told)) > 1 else _peaks(tuple(nodes.types))
+    """How fast GPU types usually are: as declared for the cluster, else by their FP32 peaks."""
+    declared = tuple(nodes.type_speed)
+    return declared if len(set(declared)) > 1 else _peaks(tuple(nodes.types))
 
 
 @lru_cache(maxsize=64)
@@ -133,3 +140,59 @@ def _somewhere(nodes: NodeTable, shape: Shape, code: int) -> Placement | None:
                 sharing = Sharing.EXCLUSIVE if alone else sharing_of(shape)
                 return Placement(tuple(grants), sharing, WHOLE_GPU_MILLI if alone else shape.milli)
     return None
+
+
+# -- jobs by kind -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """Waiting jobs of one shape and about the same gain: a part of their lane."""
+
+    lane: Sequence[Entry]
+    at: int
+    end: int
+    outlook: Outlook
+    """Of the first job."""
+    gpus: float
+    """That all jobs together ask for."""
+
+
+def groups(view: ClusterView, signal: str, each: bool) -> Iterator[JobGroup]:
+    """The waiting jobs grouped by kind, or ``each`` by itself; they are in the order of their gains."""
+    for shape, lane in view.waiting.lanes.items():
+        starts = list(range(len(lane))) if each else _kinds(lane)
+        gpus = _gpus(view.jobs.shapes[shape])
+        for at, end in zip(starts, (*starts[1:], len(lane)), strict=True):
+            yield JobGroup(lane, at, end, outlook(view, lane[at][1], signal), gpus * (end - at))
+
+
+def wanted_gpus(view: ClusterView) -> float:
+    """GPUs that all waiting jobs ask for."""
+    return sum(len(lane) * _gpus(view.jobs.shapes[shape]) for shape, lane in view.waiting.lanes.items())
+
+
+def demand_by_kind(view: ClusterView, signal: str) -> dict[tuple[float, ...], float]:
+    """GPUs allocated to jobs of each kind, a kind being how slow they are on each type; of many jobs, a sample."""
+    demand: dict[tuple[float, ...], float] = {}
+    running = view.placed_jobs()
+    for job in running[:: len(running) // MOST_KINDS + 1].tolist():
+        found, _ = speeds(view, job, signal)
+        slowness = tuple(max(round(1 / each, 3), 1e-3) if each else math.inf for each in found)
+        if min(slowness) < math.inf:
+            demand[slowness] = demand.get(slowness, 0.0) + view.jobs.held_gpus.item(job)
+    return demand
+
+
+def _kinds(lane: Sequence[Entry]) -> list[int]:
+    """Where each run of equal ranks begins; an even sample with the last one if there are too many."""
+    starts = [0]
+    while (end := bisect_right(lane, (lane[starts[-1]][0], math.inf))) < len(lane):
+        starts.append(end)
+        if len(starts) > MOST_KINDS:
+            return sorted({*np.linspace(0, len(lane) - 1, MOST_KINDS).astype(int).tolist()})
+    return starts
+
+
+def _gpus(shape: Shape) -> float:
+    return shape.gpus * shape.milli / WHOLE_GPU_MILLI

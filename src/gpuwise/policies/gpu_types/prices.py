@@ -2,9 +2,9 @@
 
 Jobs of kind j need g_j GPUs in all and t_jk seconds on type k; y_jk is how many of the g_j go to type k.
 
-- While some will be left waiting, GPUs are busy all the time, and what counts is when all is done:
+- While some jobs are left waiting, GPUs are busy all the time, and the makespan counts:
   min T,  sum_k y_jk = g_j,  sum_j t_jk y_jk <= T G_k.  A job belongs where price_k · t_jk is least.
-- When all fit at once, what counts is the GPU time they take:
+- When all fit at once, the GPU time they take counts:
   min sum_jk t_jk y_jk,  sum_k y_jk = g_j,  sum_j y_jk <= G_k.  A job belongs where t_jk + price_k is least.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 LEAST_PRICE = 1e-9
 FINENESS = 50
-"""Prices hardly change as the queue does: counted in fiftieths of all jobs, most are known already."""
+"""Prices hardly change with the queue: counted in fiftieths of all jobs, most are in the cache."""
 
 Times = tuple[tuple[float, ...], ...]
 """Kinds of jobs × GPU types; infinite where a kind cannot run."""
@@ -27,7 +27,7 @@ Numbers = tuple[float, ...]
 
 
 def shares(gpus: Sequence[float]) -> Numbers:
-    """What part of all GPUs that are asked for each kind asks for."""
+    """The share of each kind in all GPUs that are asked for."""
     total = sum(gpus) or 1.0
     return tuple(math.ceil(FINENESS * each / total) for each in gpus)
 
@@ -41,12 +41,12 @@ def log_prices(times_s: Times, gpus: Numbers, room: Numbers) -> Numbers:
 
 
 def added_prices(times_s: Times, gpus: Numbers, room: Numbers) -> Numbers:
-    """Seconds that a GPU of each type is worth when there is one for everybody."""
+    """Seconds that a GPU of each type is worth when there is one for every job."""
     return _prices(_transport(times_s, gpus, room, queued=False))
 
 
 def least_makespan_s(times_s: Times, gpus: Numbers, room: Numbers) -> float:
-    """When all would be done at the earliest, if jobs could be cut as finely as one likes."""
+    """A lower bound of the makespan: as if jobs could be divided at will."""
     return float(_transport(times_s, gpus, room, queued=True).fun)
 
 
@@ -54,7 +54,7 @@ def _balance(times_s: Times, gpus: Numbers, room: Numbers) -> float:
     """The logarithm of the second type's price over the first's.
 
     With two types the solution is known: the second takes kinds in the order of what they gain there, until both are
-    done at the same time; the kind at which that happens is as well off on either.
+    done at the same time; the kind at which that happens costs the same on either.
     """
     first_s = sum(each * slow for (slow, _), each in zip(times_s, gpus, strict=True) if slow < math.inf)
     second_s = sum(each * fast for (slow, fast), each in zip(times_s, gpus, strict=True) if slow == math.inf)
@@ -71,7 +71,7 @@ def _balance(times_s: Times, gpus: Numbers, room: Numbers) -> float:
 
 
 def _transport(times_s: Times, gpus: Numbers, room: Numbers, queued: bool) -> Any:
-    """The solution of either problem; the last variable is T, which is of no use in the second."""
+    """The solution of either problem; the last variable is T, which the second does not use."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 

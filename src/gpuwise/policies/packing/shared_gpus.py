@@ -1,4 +1,4 @@
-"""What policies that put several jobs on a GPU share: who is on which GPU, what is left there, and what is believed."""
+"""GPUs that jobs share, for policies that pack: the jobs on each, what is left, and starting and moving jobs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from gpuwise.core.rates import progresses
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI, less
 from gpuwise.policies.beliefs import speed
-from gpuwise.policies.gpu_types.gains import gets_nowhere
-from gpuwise.policies.placing.placement import idle_nodes
+from gpuwise.policies.gpu_types.gains import makes_no_progress
+from gpuwise.policies.placing.eligible import idle_nodes
 
 MOST_JOBS = 3
-"""At most so many jobs on a GPU (Yeung et al., HotCloud'20)."""
+"""The maximum number of jobs on a GPU (Yeung et al., HotCloud'20)."""
 _ROUNDING = 1e-9
 
 
-def require_most_jobs(name: str, most_jobs: int) -> None:
-    """Refuses a number of jobs on a GPU that makes no sense."""
+def check_most_jobs(name: str, most_jobs: int) -> None:
+    """Refuses a maximum number of jobs on a GPU that is not possible."""
     if not 1 <= most_jobs <= WHOLE_GPU_MILLI:
         raise GpuwiseError(f"policy {name!r}: most_jobs is {most_jobs}; it must be 1 to {WHOLE_GPU_MILLI}")
 
 
 def may_share(shape: Shape) -> bool:
-    """Whether a job is for one GPU that it may have others on; the tasks of a job with roles are the placer's."""
+    """Whether a job is for one GPU that it may share; the tasks of a job with roles are left to the placer."""
     return shape.gpus == shape.max_gpus == 1 and Sharing.SHARED in shape.sharing and not shape.roles
 
 
 def utilization(view: ClusterView, job: int) -> float:
-    """The part of a GPU's time that a job is believed to use; all of what it asks for where that is not known."""
+    """The part of a GPU's time that a job is believed to use; all of what it asks for where that is unknown."""
     known = float(view.jobs.gpu_util_frac.item(job))
     return known if 0 <= known < math.inf else view.shape(job).milli / WHOLE_GPU_MILLI
 
@@ -45,14 +45,14 @@ def utilization(view: ClusterView, job: int) -> float:
 class SharedGpus:
     """The GPUs that jobs share, in the order they were opened, as a draft leaves them.
 
-    Each job holds the same share of its GPU, or more where it asks for more, so that no more than ``most_jobs`` fit.
+    Each job gets the same share of its GPU, or more where it asks for more, so that no more than ``most_jobs`` fit.
     """
 
     def __init__(self, draft: Draft, most_jobs: int) -> None:
         self._draft = draft
         self._milli = WHOLE_GPU_MILLI // most_jobs
         self.jobs: list[list[int]] = []
-        """Who is on each GPU."""
+        """The jobs on each GPU."""
         self.where: list[tuple[int, int]] = []
         self.at: dict[tuple[int, int], int] = {}
         """The number of each GPU, by node and device."""
@@ -80,7 +80,7 @@ class SharedGpus:
         return known
 
     def with_room(self, job: int) -> Array:
-        """Which GPUs have a place and memory left for a job: an array of booleans."""
+        """Which GPUs have a share and memory left for a job: an array of booleans."""
         shape = self._draft.view.shape(job)
         room: Array = (self._milli_left >= self._share(shape)) & (self._memory >= shape.gpu_bytes)
         types = self._draft.capacity.types_for(shape)
@@ -92,13 +92,21 @@ class SharedGpus:
         return room
 
     def least_load(self) -> float:
-        """The least load of a GPU that another job has a place on; most jobs can be told by it that they do not fit."""
+        """The least load of a GPU with a share left: enough to rule out most jobs that do not fit."""
         if self._least is None:
             self._least = float(self.load[self._milli_left >= self._milli].min(initial=math.inf))
         return self._least
 
+    def first_fit(self, job: int, most_load: float) -> list[int]:
+        """The GPUs, in order, on which a job's utilization fits beside that of the others, and its memory too."""
+        load = utilization(self._draft.view, job)
+        if self.least_load() + load > most_load + _ROUNDING:
+            return []
+        found: list[int] = np.flatnonzero(self.with_room(job) & (self.load + load <= most_load + _ROUNDING)).tolist()
+        return found
+
     def placement(self, job: int, gpu: int) -> Placement:
-        """A job's place on a GPU."""
+        """A job's placement on a GPU."""
         node, device = self.where[gpu]
         return self._on(job, node, device)
 
@@ -113,7 +121,7 @@ class SharedGpus:
         return self._milli if shape.whole else max(self._milli, shape.milli)
 
     def join(self, job: int, gpu: int) -> bool:
-        """Starts a job beside others, unless it gets nowhere there or the node has too little else for it."""
+        """Starts a job beside others, unless it makes no progress there or the node lacks CPUs or memory."""
         placement = self.placement(job, gpu)
         if not progresses(speed(self._draft.view, job, placement)):
             return False
@@ -125,21 +133,21 @@ class SharedGpus:
         return True
 
     def move(self, job: int, gpu: int) -> bool:
-        """Moves a job to a GPU with others, unless it gets nowhere there or the node has too little else for it."""
-        held, placement = self._draft.placement(job), self.placement(job, gpu)
-        assert held is not None, f"job {job} holds no GPUs"
-        if held.tasks or not progresses(speed(self._draft.view, job, placement)):
+        """Moves a job to a GPU with others, unless it makes no progress there or the node lacks CPUs or memory."""
+        now, placement = self._draft.placement(job), self.placement(job, gpu)
+        assert now is not None, f"job {job} has no GPUs"
+        if now.tasks or not progresses(speed(self._draft.view, job, placement)):
             return False
         try:
             self._draft.move(job, placement)
         except OverAllocationError:
             return False
-        self._remove(job, self.at[held.devices()[0]])
+        self._remove(job, self.at[now.devices()[0]])
         self._add(job, gpu)
         return True
 
     def open(self, job: int) -> bool:
-        """Starts a job on an idle GPU that others may come to."""
+        """Starts a job on an idle GPU that others may join."""
         device = self._idle(job)
         if device is not None:
             self._draft.start(job, self._on(job, *device))
@@ -148,18 +156,18 @@ class SharedGpus:
 
     def move_to_idle(self, job: int) -> bool:
         """Moves a job that shares a GPU to an idle one, unless it has other tasks, which would not follow."""
-        device, held = self._idle(job), self._draft.placement(job)
-        assert held is not None, f"job {job} holds no GPUs"
-        if held.tasks:
+        device, now = self._idle(job), self._draft.placement(job)
+        assert now is not None, f"job {job} has no GPUs"
+        if now.tasks:
             return False
         if device is not None:
             self._draft.move(job, self._on(job, *device))
-            self._remove(job, self.at[held.devices()[0]])
+            self._remove(job, self.at[now.devices()[0]])
             self._add(job, self._opened(device))
         return device is not None
 
     def _idle(self, job: int) -> tuple[int, int] | None:
-        """The first idle GPU that a job may have, of a type on which it is not believed to get nowhere."""
+        """The first idle GPU that a job may have, of a type on which it is not believed to make no progress."""
         capacity, view = self._draft.capacity, self._draft.view
         nodes = idle_nodes(capacity, view.shape(job))
         while nodes:
@@ -171,7 +179,7 @@ class SharedGpus:
         return None
 
     def _opened(self, device: tuple[int, int]) -> int:
-        """The number of a GPU that nobody was on."""
+        """The number of a GPU that was idle."""
         gpu, capacity = self._number(device), self._draft.capacity
         if gpu == len(self.load):
             self.load, self._memory = np.append(self.load, 0.0), np.append(self._memory, 0)
@@ -189,7 +197,7 @@ class SharedGpus:
         self._milli_left[gpu] -= self._share(view.shape(job))
 
     def _remove(self, job: int, gpu: int) -> None:
-        """A job has left; a GPU that nobody is on any more is idle, and there is nobody to join."""
+        """A job has left; a GPU without jobs is idle, and not one to join."""
         view = self._draft.view
         self._least = None
         self.jobs[gpu].remove(job)
@@ -200,21 +208,12 @@ class SharedGpus:
             self._milli_left[gpu] = 0
 
 
-def first_fit(gpus: SharedGpus, job: int, load: float, most_load: float) -> list[int]:
-    """The GPUs, in order, on which a job's utilization fits beside that of the others, and its memory too."""
-    if gpus.least_load() + load > most_load + _ROUNDING:
-        return []
-    room = gpus.with_room(job) & (gpus.load + load <= most_load + _ROUNDING)
-    found: list[int] = np.flatnonzero(room).tolist()
-    return found
-
-
-def explained(draft: Draft, code: Explain) -> Explain:
-    """Reasons under a policy that packs: what is in the way of a job that may share, where no GPU is idle."""
+def reasons(draft: Draft, code: Explain) -> Explain:
+    """Reasons under a policy that packs: why a job that may share does not, where no GPU is idle."""
 
     def explain(job: int) -> Reason:
         reason = draft.explain(job)
-        if reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE) and gets_nowhere(draft.view, job):
+        if reason.code not in (Why.NEVER_FITS, Why.NO_SUCH_NODE) and makes_no_progress(draft.view, job):
             return Reason(Why.NO_SPEED)
         if reason.code not in (Why.NO_ROOM, Why.NO_SHARE) or not may_share(draft.view.shape(job)):
             return reason

@@ -1,1 +1,1 @@
-"""Where a job goes: the placements, by name."""
+"""Placements: which nodes and devices a job gets."""

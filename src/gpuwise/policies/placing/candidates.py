@@ -1,4 +1,4 @@
-"""Every node and device on which a job fits: for placements that weigh all choices against each other."""
+"""Every node and device on which a job fits, for placements that compare all choices."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.policies.placing.placement import best_fit, joined, share, sharing_of
+from gpuwise.policies.placing.eligible import pick_devices
+from gpuwise.policies.placing.fractions import share, sharing_of
+from gpuwise.policies.placing.placement import best_fit
 
 
 class Candidates(NamedTuple):
-    """The nodes that hold a job on their own, preferred ones first, and what is free on each of their devices."""
+    """The nodes on which a job fits alone, preferred ones first, and what is free on each of their devices."""
 
     nodes: Array
     """Rows of the node table."""
     idle: Array
-    """Nodes × devices: which devices nobody uses."""
+    """Nodes × devices: which devices are idle."""
     free_milli: Array
-    """Nodes × devices: what is left of each, however it is shared; 0 on those held whole, cut into slices or absent."""
+    """Nodes × devices: what is left of each; 0 on devices that are used whole, partitioned or absent."""
     fits: Array
     """Nodes × devices: where a fraction of a GPU may go; the idle devices if the job asks for whole ones."""
 
@@ -35,7 +37,7 @@ def takes_fraction(shape: Shape, gpus: int) -> bool:
 
 
 def candidates(capacity: Capacity, shape: Shape, gpus: int) -> Candidates:
-    """The nodes on which ``gpus`` GPUs of a shape fit, with CPUs and memory beside them."""
+    """The nodes on which ``gpus`` GPUs of a shape fit, as do its CPUs and memory."""
     types = () if sharing_of(shape) is Sharing.MIG else capacity.types_for(shape)  # slices are not of whole devices
     if not takes_fraction(shape, gpus):
         nodes = _rows(capacity, shape, _with_host(capacity, shape, gpus, _union(capacity, shape, types, gpus)))
@@ -55,12 +57,12 @@ def on_node(capacity: Capacity, shape: Shape, gpus: int, node: int, device: int)
     """The placement on a chosen node: that device for a fraction, else the lowest idle ones, which are all alike."""
     if takes_fraction(shape, gpus):
         return share(node, device, shape)
-    whole = Placement((Grant(node, joined(capacity, node, capacity.usable(node, shape), gpus)),))
+    whole = Placement((Grant(node, pick_devices(capacity, node, capacity.usable(node, shape), gpus)),))
     return whole if shape.alone else whole._replace(sharing=sharing_of(shape))
 
 
 def over_nodes(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
-    """Room for who is on no node as such, by best fit: on slices, or over nodes that are too small for a gang."""
+    """Room for a job that fits no single node, by best fit: on MIG slices, or over nodes too small for a gang."""
     if sharing_of(shape) is Sharing.MIG:
         return best_fit(capacity, shape, gpus)
     if shape.whole and (shape.require or shape.avoid or shape.within):
@@ -98,7 +100,7 @@ def _rows(capacity: Capacity, shape: Shape, nodes: NodeSet) -> Array:
 
 
 def _with_memory(capacity: Capacity, shape: Shape, nodes: Array, idle: Array) -> Array:
-    """Nodes × devices: the idle ones on which others leave enough memory."""
+    """Nodes × devices: the idle ones on which foreign processes leave enough memory."""
     if not capacity.claimed_memory:
         return idle
     masks = [capacity.usable(node, shape) for node in nodes.tolist()]

@@ -12,7 +12,7 @@ what is usable on average:
 
 Classes of one GPU make U a sum over devices, since such a class fits as soon as one device has room. Classes of several
 ask for whole GPUs, so they see only the number k of idle devices. CPUs matter by their rank a: how many of the distinct
-CPU demands of classes c meets. So two tables hold all of it, here over the classes of rank <= a that may run on t:
+CPU demands of classes c meets. So two tables have all of it, here over the classes of rank <= a that may run on t:
 
     one[t, a, f]  = f sum {p_m : gpus_m = 1, milli_m <= f}
     many[t, a, k] = 1000 k sum {p_m : 1 < gpus_m <= k}
@@ -44,12 +44,12 @@ from gpuwise.policies.placing.candidates import Candidates, candidates, on_node,
 BLOCK = 2000
 """Nodes that are scored at a time: arrays that outgrow the cache take several times as long."""
 GAIN_SLACK_MILLI = 1e-6
-"""Far below any real difference, far above rounding: equal gains tie in whatever order they were summed."""
+"""Far below any real difference, far above rounding: equal gains tie whatever the order of summation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskClass:
-    """Jobs that ask for the same, and which part of all jobs they are."""
+    """Jobs that ask for the same, and their share of all jobs."""
 
     cpus: float
     gpus: int
@@ -86,9 +86,9 @@ def typical_classes(jobs: JobTable, share: float = 0.95) -> tuple[TaskClass, ...
 
 
 class FragmentationDescent:
-    """Finds the place that raises fragmentation least, as typical jobs feel it; the lowest node and device on a tie.
+    """The placement that raises fragmentation least for typical jobs; the lowest node and device on a tie.
 
-    A gang that no node holds goes by best fit. Memory only rules nodes and devices out.
+    A gang that fits no single node is placed by best fit. Memory only rules nodes and devices out.
     """
 
     def __init__(self, classes: Sequence[TaskClass]) -> None:
@@ -142,7 +142,7 @@ def first_of_best(gain_milli: Array) -> int:
 class UsableTables:
     """What typical jobs can use of a node: the tables ``one`` and ``many``, a row for each kind of GPU and CPU rank.
 
-    GPU types that no class tells apart are of one kind.
+    GPU types that no class distinguishes are of one kind.
     """
 
     def __init__(self, classes: Sequence[TaskClass], types: Sequence[str], devices: int) -> None:
@@ -173,13 +173,13 @@ class UsableTables:
         return usable + self._of_idle(rows, idle)
 
     def usable_less_whole(self, rows: Array, free_milli: Array, idle: Array, gpus: int) -> Array:
-        """U' of each node after it gave ``gpus`` idle devices (or none) away."""
+        """U' of each node after ``gpus`` of its idle devices (or none) are allocated."""
         usable: Array = self._on_devices(rows, free_milli) @ self._ones
         usable -= gpus * self._one[:, -1].take(rows)
         return usable + self._of_idle(rows, idle - gpus)
 
     def usable_less_part(self, rows: Array, room: Candidates, idle: Array, milli: int) -> Array:
-        """U' of each node after it gave a part of each device in turn; it means something only where the part fits."""
+        """U' of each node after a part of each device in turn is allocated; valid only where the part fits."""
         usable = self._on_devices(rows, np.maximum(room.free_milli - milli, 0))
         now, on_idle = self._on_devices(rows, room.free_milli), self._of_idle(rows, idle)
         usable -= now
@@ -193,7 +193,7 @@ class UsableTables:
         return usable
 
     def _of_idle(self, rows: Array, idle: Array) -> Array:
-        """What classes of several GPUs can use of each node with so many idle devices."""
+        """What classes of several GPUs can use of each node, by its number of idle devices."""
         usable: Array = self._many.take(rows * self._many.shape[1] + idle)
         return usable
 

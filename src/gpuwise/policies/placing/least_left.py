@@ -15,7 +15,7 @@ from gpuwise.policies.placing.candidates import Candidates, candidates, on_node,
 def least_left(capacity: Capacity, shape: Shape, gpus: int) -> Placement | None:
     """The node with the least left of CPUs and GPUs, each in parts of the largest node's, to a whole percent.
 
-    The best fit of "Beware of Fragmentation" (USENIX ATC 2023). A fraction of a GPU goes to the fullest that holds it.
+    The best fit of "Beware of Fragmentation" (USENIX ATC 2023). A fraction of a GPU goes to the fullest that has room.
     """
     room = candidates(capacity, shape, gpus)
     if not len(room.nodes):

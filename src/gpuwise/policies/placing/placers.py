@@ -26,7 +26,7 @@ PLACERS: Mapping[str, tuple[str, Maker]] = {
     "first-fit": ("the first node with room; larger gangs take empty nodes and one more", lambda *_: first_fit),
     "worst-fit": ("the node with the most room; larger gangs take empty nodes and one more", lambda *_: worst_fit),
     "consolidated": (
-        "the fewest nodes that can be had now: splits a gang rather than keep it waiting",
+        "the fewest nodes possible now: splits a gang rather than keep it waiting",
         lambda *_: consolidated,
     ),
     "least-left": (

@@ -1,4 +1,4 @@
-"""Random fit: any node that has room, each as likely as the next; what other placements are compared with."""
+"""Random fit: any node that has room, with equal odds; a baseline for other placements."""
 
 from __future__ import annotations
 

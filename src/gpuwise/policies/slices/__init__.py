@@ -1,1 +1,1 @@
-"""What policies that cut GPUs into MIG slices share."""
+"""What policies that partition GPUs with MIG share."""

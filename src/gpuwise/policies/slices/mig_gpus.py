@@ -1,4 +1,4 @@
-"""The GPUs with MIG, who is on each, and what is free: what the policies that cut GPUs share."""
+"""The GPUs with MIG, the jobs on each, and what is free."""
 
 from __future__ import annotations
 
@@ -21,86 +21,96 @@ from gpuwise.core.protocols import Placer
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.devices.mig_slices import has_mig
 from gpuwise.policies.beliefs import speed, start_where_it_runs
-from gpuwise.policies.gpu_types.gains import gets_nowhere
-from gpuwise.policies.placing.placement import Hosts, on_one_node
-from gpuwise.policies.slices.cuts import Cut, Row, Where, best_cut, on_piece, row_of, uncut
+from gpuwise.policies.gpu_types.gains import makes_no_progress
+from gpuwise.policies.placing.eligible import Hosts
+from gpuwise.policies.slices.partitions import (
+    Partition,
+    ProfileSpeeds,
+    Where,
+    alone,
+    as_one_slice,
+    best_partition,
+    may_slice,
+    on_mig_slice,
+    profile_speeds,
+)
 
 MIG_ONLY = frozenset((Sharing.MIG,))
 
 
 @dataclass(slots=True)
-class Gpu:
-    """A GPU that is cut, or held by one job that could share it."""
+class MigGpu:
+    """A GPU that is partitioned, or used by one job that could be on a slice."""
 
     where: Where
     kind: str
     jobs: list[int] = field(default_factory=list)
 
 
-class Gpus:
+class MigGpus:
     """The GPUs with MIG in a draft."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.view = draft.view
-        self.held: set[tuple[Where, int]] = set()
-        """Slices (a GPU and where they start; -1 for a whole one) that are kept for jobs that come back."""
-        self._rows: dict[tuple[int, str], Row] = {}
+        self.reserved: set[tuple[Where, int]] = set()
+        """Slices (a GPU and where they start; -1 for all of it) that are reserved for jobs that will resume there."""
+        self._rows: dict[tuple[int, str], ProfileSpeeds] = {}
 
     def kind(self, node: int) -> str:
         """The GPU type of a node."""
         nodes = self.view.nodes
         return nodes.types[nodes.type_of[node]]
 
-    def cut(self) -> Iterator[Where]:
-        """GPUs that are cut and in service."""
+    def partitioned(self) -> Iterator[Where]:
+        """GPUs that are partitioned and in service."""
         capacity = self.draft.capacity
         for node, device in list(capacity.layouts):
             if self._takes_jobs((node, device)):
                 yield node, device
 
-    def keep(self, where: Where) -> None:
-        """Lets nobody on a GPU."""
+    def reserve(self, where: Where) -> None:
+        """Lets no job start on a GPU."""
         slices = self.draft.capacity.layouts.get(where, ())
-        self.held |= {(where, start) for start in (-1, *(piece.start for piece in slices))}
+        self.reserved |= {(where, start) for start in (-1, *(piece.start for piece in slices))}
 
-    def is_kept(self, where: Where) -> bool:
-        """Whether anything of a GPU is kept for jobs that come back."""
-        return any(kept == where for kept, _ in self.held)
+    def is_reserved(self, where: Where) -> bool:
+        """Whether anything of a GPU is reserved."""
+        return any(each == where for each, _ in self.reserved)
 
     def empty(self) -> Iterator[Where]:
-        """GPUs that are cut, and nobody is on them or comes back to them."""
+        """GPUs that are partitioned, without jobs or reservations."""
         capacity = self.draft.capacity
-        for where in self.cut():
-            if len(capacity.free_slices[where]) == len(capacity.layouts[where]) and not self.is_kept(where):
+        for where in self.partitioned():
+            if len(capacity.free_slices[where]) == len(capacity.layouts[where]) and not self.is_reserved(where):
                 yield where
 
     def free_slices(self, job: int, one_of_a_kind: bool = False) -> Iterator[tuple[Where, MigSlice]]:
-        """Free slices that hold a job, with CPUs and memory beside them; all, or one of each type, size and price."""
+        """Free slices on which a job fits, as do its CPUs and memory; all, or one of each type, size and price."""
         capacity, shape, nodes = self.draft.capacity, self.view.shape(job), self.view.nodes
         types, hosts = capacity.types_for(shape), Hosts(capacity, shape).with_room(1)
         seen: set[tuple[int, str, str]] = set()
-        for where in self.cut():
+        for where in self.partitioned():
             node = where[0]
             if not capacity.free_slices[where] or not hosts >> node & 1 or nodes.type_of[node] not in types:
                 continue
             for piece in capacity.free_slices[where]:
                 kind = (nodes.type_of[node], piece.profile, str(nodes.usd_per_hour.item(node)))
-                if piece.memory_bytes < shape.gpu_memory_bytes or (where, piece.start) in self.held or kind in seen:
+                if piece.memory_bytes < shape.gpu_memory_bytes or (where, piece.start) in self.reserved or kind in seen:
                     continue
                 if one_of_a_kind:
                     seen.add(kind)
                 yield where, piece
 
     def whole(self, job: int) -> Iterator[Where]:
-        """A GPU of each type and price that a job could have to itself: an idle one, else one cut but empty."""
+        """A GPU of each type and price that a job could have alone: an idle one, else an empty partitioned one."""
         capacity, shape = self.draft.capacity, self.view.shape(job)
         hosts = Hosts(capacity, shape).with_room(1)
-        kept = _devices(where for where, start in self.held if start < 0)
+        reserved = _devices(where for where, start in self.reserved if start < 0)
         for code in capacity.types_for(shape):
             for priced in self._by_price:
                 usable = hosts & priced
-                where = _first_idle(capacity, shape, capacity.with_idle(code, 1, shape) & usable, kept)
+                where = _first_idle(capacity, shape, capacity.with_idle(code, 1, shape) & usable, reserved)
                 if where is None:
                     same = (each for each in self.empty() if self.view.nodes.type_of[each[0]] == code)
                     where = next((each for each in same if usable >> each[0] & 1), None)
@@ -114,10 +124,10 @@ class Gpus:
         known = np.unique(prices[~np.isnan(prices)])
         return [node_set(each) for each in (np.isnan(prices), *(prices == price for price in known)) if each.any()]
 
-    def to_itself(self, job: int, where: Where) -> tuple[float, Placement, Cut | None] | None:
-        """All of a GPU for one job: its believed speed there, the placement, and the cut if it may be on slices only.
+    def to_itself(self, job: int, where: Where) -> tuple[float, Placement, Partition | None] | None:
+        """All of a GPU for one job: its believed speed, the placement, and the partition if it may be on slices only.
 
-        A job of which nothing is known counts as one of speed 1: alone is where it is safe.
+        A job whose speed is unknown counts as one of speed 1: it is safe alone.
         """
         kind = self.kind(where[0])
         if self.view.shape(job).alone:
@@ -125,56 +135,60 @@ class Gpus:
             return (1.0 if math.isnan(believed) else believed), alone(where), None
         if not has_mig(kind) or not may_slice(self.view.shape(job)):
             return None
-        whole = uncut(kind)
+        whole = as_one_slice(kind)
         fits = whole.slices[0].memory_bytes >= self.view.shape(job).gpu_memory_bytes
-        unknown = math.isnan(speed(self.view, job, on_piece(where, whole.slices[0]))) and fits
-        cut = whole if unknown else best_cut(kind, [self.row(job, kind, where)])
-        return None if cut is None else (cut.speed, on_piece(where, cut.slices[cut.of[0]]), cut)
+        unknown = math.isnan(speed(self.view, job, on_mig_slice(where, whole.slices[0]))) and fits
+        partition = whole if unknown else best_partition(kind, [self.profile_speeds(job, kind, where)])
+        return (
+            None
+            if partition is None
+            else (partition.speed, on_mig_slice(where, partition.slices[partition.of[0]]), partition)
+        )
 
-    def make_whole(self, where: Where) -> None:
-        """Undoes the cut of an empty GPU, if it has one."""
+    def unpartition(self, where: Where) -> None:
+        """Undoes the partition of an empty GPU, if it has one."""
         if where in self.draft.capacity.layouts:
             self.draft.cut(*where, ())
 
-    def shared(self) -> list[Gpu]:
-        """GPUs whose jobs could be put on other slices: all of them run, and may be on one; fewest jobs first."""
-        found: dict[Where, Gpu] = {}
-        unfit = {where for where, _ in self.held}
+    def shared(self) -> list[MigGpu]:
+        """GPUs whose jobs all run and could be put on other slices; those with the fewest jobs first."""
+        found: dict[Where, MigGpu] = {}
+        unfit = {where for where, _ in self.reserved}
         for job in (*self.view.placed, *self.draft.started()):
             before, now = self.view.placed.get(job), self.draft.placement(job)
             for where in () if before is None else before.devices():
-                found.setdefault(where, Gpu(where, self.kind(where[0]))).jobs.append(job)
-            if before is None or before != now or not self._may_be_cut_for(job, before):
+                found.setdefault(where, MigGpu(where, self.kind(where[0]))).jobs.append(job)
+            if before is None or before != now or not self._may_be_partitioned_for(job, before):
                 unfit.update(where for each in (before, now) if each is not None for where in each.devices())
         unfit.update(where for where in found if not self._takes_jobs(where))
         fit = [gpu for where, gpu in found.items() if where not in unfit and has_mig(gpu.kind)]
         return sorted(fit, key=lambda gpu: (len(gpu.jobs), gpu.where))
 
     def _takes_jobs(self, where: Where) -> bool:
-        """Whether a GPU is neither drained nor in use by others."""
+        """Whether a GPU is neither drained nor used by foreign processes."""
         capacity, (node, device) = self.draft.capacity, where
         return capacity.up[node] and not capacity.shut.get(node, 0) >> device & 1
 
-    def _may_be_cut_for(self, job: int, placement: Placement) -> bool:
+    def _may_be_partitioned_for(self, job: int, placement: Placement) -> bool:
         alone = placement.sharing is Sharing.EXCLUSIVE and placement.gpus == 1
         return self.runs(job) and may_slice(self.view.shape(job)) and (alone or placement.sharing is Sharing.MIG)
 
     def runs(self, job: int) -> bool:
-        """Whether a job makes steps, and not only holds its place."""
+        """Whether a job makes steps, and is not still starting."""
         return self.view.status(job) is Status.RUNNING
 
-    def row(self, job: int, kind: str, where: Where) -> Row:
+    def profile_speeds(self, job: int, kind: str, where: Where) -> ProfileSpeeds:
         """A job's believed speeds on the slices of a GPU type."""
         known = self._rows.get((job, kind))
         if known is None:
-            known = self._rows[job, kind] = row_of(self.view, job, kind, where)
+            known = self._rows[job, kind] = profile_speeds(self.view, job, kind, where)
         return known
 
-    def stands_still(self, job: int) -> bool:
+    def makes_no_progress(self, job: int) -> bool:
         """Whether a job is believed to make no progress anywhere here."""
         view, shape = self.view, self.view.shape(job)
         if shape.sharing != MIG_ONLY:
-            return gets_nowhere(view, job)
+            return makes_no_progress(view, job)
         somewhere = [(view.nodes.type_of.index(code), 0) for code in view.capacity.types_for(shape)]
         return all(self.to_itself(job, where) is None for where in somewhere)
 
@@ -183,22 +197,17 @@ class Gpus:
         kind = self.kind(where[0])
         number = _number(kind, piece.profile)
         if number is None:
-            return max(0.0, speed(self.view, job, on_piece(where, piece)))  # of NaN, 0
-        return self.row(job, kind, where)[number]
+            return max(0.0, speed(self.view, job, on_mig_slice(where, piece)))  # of NaN, 0
+        return self.profile_speeds(job, kind, where)[number]
 
 
-def may_slice(shape: Shape) -> bool:
-    """Whether a job may be on a slice: it needs one GPU and no other tasks, and does not mind."""
-    return shape.gpus == 1 and Sharing.MIG in shape.sharing and not shape.roles
-
-
-def start_whole(draft: Draft, job: int) -> bool:
-    """Starts a job on GPUs without slices, where the placer finds room, unless it is believed to stand still there."""
+def start_without_slices(draft: Draft, job: int) -> bool:
+    """Starts a job on unpartitioned GPUs, where the placer finds room and it is not believed to make no progress."""
     return draft.view.shape(job).sharing != MIG_ONLY and start_where_it_runs(draft, job)
 
 
 def why_unplaced(view: ClusterView, job: int, reason: Reason) -> Reason:
-    """Why a job for one GPU got no place, where ``reason`` says what room there is."""
+    """Why a job for one GPU was not placed; ``reason`` says what room there is."""
     types = view.capacity.types_for(view.shape(job))
     if not types:
         return reason
@@ -207,26 +216,21 @@ def why_unplaced(view: ClusterView, job: int, reason: Reason) -> Reason:
 
 
 def room_numbers(view: ClusterView, job: int, reason: Reason) -> dict[str, float | str]:
-    """What room there is for a job, in numbers, whatever ``reason`` says of it."""
+    """The room for a job in numbers, with those of ``reason``."""
     capacity, nodes = view.capacity, view.nodes
     types = capacity.types_for(view.shape(job))
     total = sum(nodes.gpus.item(node) for node, code in enumerate(nodes.type_of) if code in types)
     idle = sum(capacity.idle_total[code] for code in types)
-    cut = [where for where in capacity.layouts if nodes.type_of[where[0]] in types]
+    partitioned = [where for where in capacity.layouts if nodes.type_of[where[0]] in types]
     slices = {
-        "slices": sum(len(capacity.layouts[where]) for where in cut),
-        "free": sum(len(capacity.free_slices[where]) for where in cut),
+        "slices": sum(len(capacity.layouts[where]) for where in partitioned),
+        "free": sum(len(capacity.free_slices[where]) for where in partitioned),
     }
     return {"gpus": view.shape(job).gpus, "where": "", "total": total, "idle": idle, **slices, **reason.numbers}
 
 
-def alone(where: Where) -> Placement:
-    """A whole GPU."""
-    return on_one_node(where[0], 1 << where[1])
-
-
-def holds_cut_or_whole(capacity: Capacity, shape: Shape, placer: Placer) -> bool:
-    """Whether an empty cluster, of which any GPU may be cut, holds a job."""
+def feasible_with_mig(capacity: Capacity, shape: Shape, placer: Placer) -> bool:
+    """Whether a job fits on an empty cluster whose GPUs may be partitioned."""
     if placer(capacity, shape, shape.gpus) is not None:
         return True
     nodes, types, hosts = capacity.nodes, capacity.types_for(shape), Hosts(capacity, shape).with_room(1)
@@ -237,7 +241,7 @@ def holds_cut_or_whole(capacity: Capacity, shape: Shape, placer: Placer) -> bool
 
 @cache
 def _number(kind: str, profile: str) -> int | None:
-    """Which of the profiles of a GPU type this is; None for one that only the machine knows."""
+    """The number of a profile of a GPU type; None for one that is not in the catalogue."""
     known = mig_profiles(kind) if has_mig(kind) else ()
     return next((number for number, each in enumerate(known) if each.name == profile), None)
 
@@ -249,8 +253,8 @@ def _devices(places: Iterator[Where]) -> dict[int, int]:
     return found
 
 
-def _first_idle(capacity: Capacity, shape: Shape, nodes: NodeSet, kept: dict[int, int]) -> Where | None:
+def _first_idle(capacity: Capacity, shape: Shape, nodes: NodeSet, reserved: dict[int, int]) -> Where | None:
     for node in members(nodes):
-        if free := capacity.usable(node, shape) & ~kept.get(node, 0):
+        if free := capacity.usable(node, shape) & ~reserved.get(node, 0):
             return node, first(free)
     return None

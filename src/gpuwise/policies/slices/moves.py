@@ -1,4 +1,4 @@
-"""Jobs that change slices: those that move to better ones, and those that come back after their GPU was cut."""
+"""Jobs that change slices: those that move to better ones, and those that resume after their GPU was partitioned."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.beliefs import speed, time_left_s
-from gpuwise.policies.slices.cuts import Where, assign, on_piece
-from gpuwise.policies.slices.mig_gpus import Gpus, alone, may_slice, start_whole
+from gpuwise.policies.slices.mig_gpus import MigGpus, start_without_slices
+from gpuwise.policies.slices.partitions import Where, alone, assign, may_slice, on_mig_slice
 
 WORTH_MOVING = 0.05
 """A job is moved if that saves at least this part of the time it still needs."""
@@ -21,10 +21,10 @@ WORTH_MOVING = 0.05
 Place = tuple[Where, Placement]
 
 
-def free_places(gpus: Gpus, job: int, one_of_a_kind: bool = False) -> dict[Place, float]:
+def free_places(gpus: MigGpus, job: int, one_of_a_kind: bool = False) -> dict[Place, float]:
     """Free slices and idle GPUs, and how fast a job is believed to be there."""
     found = {
-        (where, on_piece(where, piece)): gpus.speed_on(job, where, piece)
+        (where, on_mig_slice(where, piece)): gpus.speed_on(job, where, piece)
         for where, piece in gpus.free_slices(job, one_of_a_kind)
     }
     idle = gpus.draft.capacity.idle
@@ -34,8 +34,8 @@ def free_places(gpus: Gpus, job: int, one_of_a_kind: bool = False) -> dict[Place
     return {place: believed for place, believed in found.items() if believed > 0}
 
 
-def bring_back(gpus: Gpus) -> None:
-    """Gives places to those that left so that their GPU could be cut; keeps them for those still saving."""
+def resume_suspended(gpus: MigGpus) -> None:
+    """Resumes jobs that were suspended to partition their GPU; reserves slices for those that are still saving."""
     view, draft = gpus.view, gpus.draft
     status = view.column("status")
     jobs = [
@@ -51,48 +51,48 @@ def bring_back(gpus: Gpus) -> None:
     for number, at in assign(values):
         job, (where, placement) = jobs[number], places[at]
         if job in view.waiting:
-            with suppress(OverAllocationError):  # those before it took the CPUs
+            with suppress(OverAllocationError):  # the jobs before it took the CPUs
                 draft.start(job, placement)
         else:
-            gpus.held.add((where, placement.grants[0].slice_start))
+            gpus.reserved.add((where, placement.grants[0].slice_start))
 
 
-def promote(gpus: Gpus) -> None:
-    """Moves jobs to free places on which they are believed to be done sooner, the move included."""
+def promote(gpus: MigGpus) -> None:
+    """Moves jobs to free slices and GPUs where they are believed to end sooner, the cost of the move included."""
     view, draft = gpus.view, gpus.draft
     largest = _largest_free(gpus)
-    for job, held in sorted(view.placed.items(), key=lambda each: each[1].milli):  # those with the least first
-        if held.milli >= largest:
+    for job, now in sorted(view.placed.items(), key=lambda each: each[1].milli):  # the smallest first
+        if now.milli >= largest:
             break
-        if held.sharing is not Sharing.MIG or held.tasks or draft.placement(job) != held or not gpus.runs(job):
+        if now.sharing is not Sharing.MIG or now.tasks or draft.placement(job) != now or not gpus.runs(job):
             continue
         better = free_places(gpus, job, one_of_a_kind=True)
         if not better:
             continue
         place = max(better, key=better.__getitem__)
-        now_s = time_left_s(view, job, speed(view, job, held))
+        now_s = time_left_s(view, job, speed(view, job, now))
         then_s = time_left_s(view, job, better[place]) + view.jobs.migrate_s.item(job)
         if then_s < now_s * (1 - WORTH_MOVING):
             draft.move(job, place[1])
 
 
-def _largest_free(gpus: Gpus) -> int:
+def _largest_free(gpus: MigGpus) -> int:
     """The largest share of a GPU that is free anywhere."""
     capacity = gpus.draft.capacity
     if any(capacity.idle_total):
         return WHOLE_GPU_MILLI
-    return max((piece.milli for where in gpus.cut() for piece in capacity.free_slices[where]), default=0)
+    return max((piece.milli for where in gpus.partitioned() for piece in capacity.free_slices[where]), default=0)
 
 
-def start_uncut(gpus: Gpus, job: int) -> bool:
-    """Starts a job on whole GPUs, made of empty ones that are cut if there are no others."""
-    if start_whole(gpus.draft, job):
+def start_on_whole_gpus(gpus: MigGpus, job: int) -> bool:
+    """Starts a job on whole GPUs, after undoing the partitions of empty ones if there are no others."""
+    if start_without_slices(gpus.draft, job):
         return True
-    join_empty(gpus)
-    return start_whole(gpus.draft, job)
+    unpartition_empty(gpus)
+    return start_without_slices(gpus.draft, job)
 
 
-def join_empty(gpus: Gpus) -> None:
-    """Makes the GPUs whole that are cut and empty."""
+def unpartition_empty(gpus: MigGpus) -> None:
+    """Undoes the partitions of empty GPUs."""
     for where in list(gpus.empty()):
-        gpus.make_whole(where)
+        gpus.unpartition(where)

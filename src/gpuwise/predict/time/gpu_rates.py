@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpuwise.core.errors import UnknownNameError
-from gpuwise.devices import gpu_type
+from gpuwise.devices.catalogue import gpu_type
 from gpuwise.predict.base import Floats, PredictionError, rows_where
 from gpuwise.predict.fitting.data.tables import tell
 

@@ -21,7 +21,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import describe
 from gpuwise.live.recovery import MakeEngine, from_json, to_json
-from gpuwise.sim.virtual import VirtualExecutor
+from gpuwise.sim.executor.virtual import VirtualExecutor
 
 BUDGET_S = 2.0
 """How long a look ahead may take; jobs that it does not reach have no estimate."""
@@ -149,7 +149,7 @@ def look_ahead(
     """
     state, course = engine.state, _Course({}, {}, {})
     now_s = state.now_s = max(now_s, state.now_s)
-    executor = VirtualExecutor.going_on(state, state.beliefs)
+    executor = VirtualExecutor.from_state(state, state.beliefs)
     gives_up = monotonic() + budget_s
     happened: Sequence[Event | AttemptObserved] = first or [WokeUp(now_s)]
     while monotonic() < gives_up:

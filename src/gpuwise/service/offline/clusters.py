@@ -12,8 +12,8 @@ from typing import Any
 from gpuwise.core.cluster.spec import MAX_NODES, ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.units import parse_bytes
-from gpuwise.devices import gpu_type
-from gpuwise.sim.traces import read_nodes
+from gpuwise.devices.catalogue import gpu_type
+from gpuwise.sim.traces.files import read_nodes
 
 _FILE_FIELDS = ("count", *(field.name for field in fields(NodeSpec) if field.name != "name"), "name")
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.devices import GpuType, VmType, gpu_type, gpu_types, vm_type, vm_types
+from gpuwise.devices.catalogue import GpuType, gpu_type, gpu_types
+from gpuwise.devices.vms import VmType, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
 from gpuwise.graph.models.by_name import Ask, graph_of_function
 from gpuwise.graph.ops import Graph, Op

@@ -29,18 +29,20 @@ from gpuwise.core.protocols import MakeRates, Placer, Policy, feasible
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_bytes
-from gpuwise.devices import gpu_type, mig_profiles
+from gpuwise.devices.catalogue import gpu_type
+from gpuwise.devices.mig import mig_profiles
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.clusters import load_cluster
-from gpuwise.sim.faults import NodeFault
-from gpuwise.sim.memory import Memory
-from gpuwise.sim.result import SimulationResult
-from gpuwise.sim.traces import TRACE_SCHEMA, Trace, read_trace, trace_from_frame
-from gpuwise.sim.virtual import VirtualExecutor
+from gpuwise.sim.executor.failures import Memory, NodeFault
+from gpuwise.sim.executor.virtual import VirtualExecutor
+from gpuwise.sim.results.result import SimulationResult
+from gpuwise.sim.traces.files import read_trace, trace_from_frame
+from gpuwise.sim.traces.schema import TRACE_SCHEMA
+from gpuwise.sim.traces.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

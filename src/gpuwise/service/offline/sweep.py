@@ -21,7 +21,8 @@ from gpuwise.policies.placing.placers import DEFAULT_PLACER, PLACERS
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.clusters import load_cluster
 from gpuwise.service.offline.simulate import simulate
-from gpuwise.sim.traces import read_trace, scale_load
+from gpuwise.sim.traces.files import read_trace
+from gpuwise.sim.traces.trace import scale_load
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,11 @@
 """Job traces: readers of the formats others publish, gpuwise's own, and generators of synthetic ones."""
 
 from gpuwise.sim.traces.errors import BadRow, TraceError
-from gpuwise.sim.traces.files import read_trace, trace_from_frame, write_trace
-from gpuwise.sim.traces.formats import FORMATS, Format
+from gpuwise.sim.traces.files import FORMATS, Format, read_nodes, read_trace, trace_from_frame, write_trace
 from gpuwise.sim.traces.generate import GENERATORS, generate
-from gpuwise.sim.traces.nodes import NodeRow, read_nodes
-from gpuwise.sim.traces.reshape import prolong, repeat, scale_load, take
-from gpuwise.sim.traces.schema import TRACE_SCHEMA, Column
+from gpuwise.sim.traces.schema import TRACE_SCHEMA, Column, NodeRow
 from gpuwise.sim.traces.synthetic import gavel, milan, philly_like
-from gpuwise.sim.traces.trace import Trace
+from gpuwise.sim.traces.trace import Trace, prolong, repeat, scale_load, take
 
 __all__ = [
     "FORMATS",

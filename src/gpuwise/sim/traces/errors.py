@@ -1,4 +1,4 @@
-"""What can be wrong with a trace, said so that its owner can mend it."""
+"""Errors of traces, with what their owner needs to fix them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """One row that is not a job: where it is, the value at fault and why it cannot stand."""
+    """One row that is not a job: where it is, the value at fault and why it is wrong."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ def count_reasons(rows: Sequence[BadRow]) -> str:
 
 
 def shorten(value: str) -> str:
-    """A value cut to 60 characters, so that no error holds or prints megabytes."""
+    """A value cut to 60 characters, so that no error prints megabytes."""
     return value if len(value) <= SHOWN_CHARS else f"{value[:SHOWN_CHARS]}…"
 
 

@@ -1,7 +1,7 @@
 """Reader of Gavel's and Shockwave's .trace files: tab-separated, without a header, in three variants.
 
 A trace gives a job's steps, not its duration, except Shockwave's. The duration is steps ÷ the job's throughput alone on
-V100s, from the table of throughputs that belongs to the trace: given as ``throughputs``, or found beside or above it.
+V100s, from the trace's table of throughputs: given as ``throughputs``, or found in its folder or in one above.
 """
 
 from __future__ import annotations

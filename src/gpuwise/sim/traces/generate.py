@@ -19,7 +19,7 @@ JOBS = Rule("a whole number of jobs from 1 to 10,000,000", low=1, high=MAX_JOBS,
 NODES = Rule("a whole number of nodes from 1 to 1,000,000", low=1, high=MAX_JOBS / 10, whole=True)
 SEED = Rule("a whole number from 0", low=0, high=2**53, whole=True)
 GPUS = Rule("a whole number of GPUs from 1", low=1, high=1e9, whole=True)
-RATE = Rule("a number of jobs an hour above 0", low=0, high=1e9, open_low=True)
+RATE = Rule("a number of jobs per hour above 0", low=0, high=1e9, open_low=True)
 MEAN = Rule("a mean time between jobs above 0 s", low=0, high=1e9, open_low=True)
 LOAD = Rule("a load above 0 (0.8 keeps the GPUs busy for 80 % of the time)", low=0, high=1e3, open_low=True)
 
@@ -48,7 +48,7 @@ GENERATORS: dict[str, Generator] = {
     for entry in (
         Generator(
             "gavel",
-            "Gavel's Poisson workload; rate is jobs an hour",
+            "Gavel's Poisson workload; rate is jobs per hour",
             gavel,
             {
                 "jobs": Parameter("jobs", JOBS, required=True),
@@ -58,7 +58,7 @@ GENERATORS: dict[str, Generator] = {
         ),
         Generator(
             "philly",
-            "jobs as Microsoft Philly's; load and gpus set how close together they come",
+            "jobs as Microsoft Philly's; load and gpus set how close together they are",
             philly_like,
             {
                 "jobs": Parameter("jobs", JOBS, required=True),
@@ -69,7 +69,7 @@ GENERATORS: dict[str, Generator] = {
         ),
         Generator(
             "milan",
-            "Ardagna's instances: ten jobs a node; mean is the seconds between jobs, 30 or 45",
+            "Ardagna's instances: ten jobs per node; mean is the seconds between jobs, 30 or 45",
             milan,
             {
                 "nodes": Parameter("nodes", NODES, required=True),

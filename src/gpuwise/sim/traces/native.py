@@ -1,4 +1,4 @@
-"""gpuwise's own traces: CSV or Parquet with the canonical columns, of which three are required."""
+"""gpuwise's own traces: CSV or Parquet with the canonical columns, three of which are required."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_frame(frame: pl.DataFrame, name: str) -> Reading:
     try:
         cells = frame.with_columns(pl.all().cast(pl.String))
     except pl.exceptions.PolarsError as error:
-        raise TraceError(f"{name}: a column holds neither text nor numbers: {shown(str(error))}") from None
+        raise TraceError(f"{name}: a column has neither text nor numbers: {shown(str(error))}") from None
     return _check(Rows(name, cells, np.arange(1, frame.height + 1), unit="row"))
 
 

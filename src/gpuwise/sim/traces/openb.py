@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from gpuwise.sim.traces.rows import Reading, read_rows
-from gpuwise.sim.traces.schema import CPUS, GPUS, SUBMIT, Rule
+from gpuwise.sim.traces.rows import Reading, Rows, read_rows
+from gpuwise.sim.traces.schema import CPUS, GPUS, SUBMIT, NodeRow, Rule
 from gpuwise.sim.traces.source import Source
 
 COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 PRIORITY_OF_QOS = {"BE": 0, "Burstable": 1, "LS": 2, "Guaranteed": 3}
 OUTCOME_OF_PHASE = {"Succeeded": "succeeded", "Failed": "failed"}
 MEBIBYTE = 2**20
@@ -46,3 +47,14 @@ def read_openb(source: Source) -> Reading:
         priority=qos.replace_strict(PRIORITY_OF_QOS, default=0, return_dtype=pl.Int64),
         outcome=rows.text("pod_phase").replace_strict(OUTCOME_OF_PHASE, default="", return_dtype=pl.String),
     )
+
+
+def read_openb_nodes(rows: Rows) -> list[NodeRow]:
+    """The nodes of an openb node list."""
+    names = rows.unique("sn").to_list()
+    models = rows.text("model").to_list()
+    gpus = rows.number("gpu", GPUS, default=0).astype(np.int64).tolist()
+    cpus = (rows.number("cpu_milli", CPUS) / 1000).tolist()
+    memory_bytes = (rows.number("memory_mib", MEMORY) * MEBIBYTE).tolist()
+    rows.refuse_bad()
+    return [NodeRow(*fields) for fields in zip(names, models, gpus, cpus, memory_bytes, strict=True)]

@@ -8,7 +8,7 @@ A workload gives a job's application, replicas and batch size. As in Pollux' sim
 
 where var and sqr are the variance and squared norm of the gradient in that epoch: the progress of one iteration,
 counted in iterations at the smallest batch. Replicas are packed four to a node. A replica's batch that does not fit
-is accumulated over several passes: step + passes × (step − sync). The tables lie in ../traces/<application>/.
+is accumulated over several passes: step + passes × (step − sync). The tables are in ../traces/<application>/.
 """
 
 from __future__ import annotations

@@ -129,6 +129,11 @@ class Rows:
             self.left_out[why] = self.left_out.get(why, 0) + int(gone.sum())
             self._keep[gone] = False
 
+    def refuse_bad(self) -> None:
+        """Raise an error when a row is bad."""
+        if self._bad:
+            raise TraceError.of_rows(self.bad)
+
     def finish(self, id_column: str | None, **columns: Values) -> Reading:
         """The canonical frame of the rows that were neither flagged nor left out; ids may be row numbers, from 0.
 

@@ -32,7 +32,7 @@ def sniff_sacct(head: str) -> bool:
 
 
 def read_sacct(source: Source) -> Reading:
-    """Slurm: one job a JobID, lasting Elapsed, on the GPUs it was given; the account, or else the user, is the tenant.
+    """Slurm: one job per JobID, lasting Elapsed, on its allocated GPUs; the tenant is the account, or else the user.
 
     GPUs, CPUs and memory are those of AllocTRES, or of ReqTRES, or GPUs of AllocGRES (the job's total) or of ReqGRES
     (each node's). GPU types only bind when the job asked for one (ReqTRES). Tasks of an array are jobs of their own;

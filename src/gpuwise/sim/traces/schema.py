@@ -117,3 +117,14 @@ def complete(columns: Mapping[str, Values]) -> pl.DataFrame:
             filled[name] = pl.repeat(column.default, rows, dtype=column.dtype, eager=True)
     series = [pl.Series(name, filled[name]).cast(column.dtype) for name, column in TRACE_SCHEMA.items()]
     return pl.DataFrame(series).sort("submit_s", maintain_order=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node of a cluster file; ``gpu_type`` is "" where the file does not say."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: float
+    memory_bytes: float

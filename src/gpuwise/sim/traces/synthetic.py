@@ -15,7 +15,7 @@ HOUR_S = 3600.0
 # The Milan instances. Application, inputs, epochs and batch size are those of Ardagna's table of jobs (JJ1 to JJ6).
 # Inputs per second on one K80 are not stated there: ResNet-50 51.2 and AlexNet 639 are TensorFlow's published
 # benchmarks (real data, May 2017), VGG-19 is its VGG-16 (34.2) × 15.5 / 19.6 GMACs, and DeepSpeech is assumed at one
-# step a second.
+# step per second.
 MILAN_JOBS = (
     ("deepspeech", 64, 158, 4, 4.0),
     ("vgg19", 130_000, 1, 32, 27.0),
@@ -44,7 +44,7 @@ GAVEL_SIZES = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}
 # jobs by hour of the day, and a mean of 114.4 s between submissions (9,408,690 s in all).
 PHILLY_SIZES = {1: 76627, 2: 1818, 4: 1870, 8: 1643, 12: 7, 16: 199, 24: 7, 32: 67, 64: 6, 128: 3}
 PHILLY_SHARES = (0, 0.05, 0.10, 0.25, 0.50, 0.75, 0.85, 0.90, 0.95, 0.975, 0.99, 0.995, 0.999, 1)
-PHILLY_QUANTILES_S = {  # by the smallest number of GPUs they hold for
+PHILLY_QUANTILES_S = {  # by the smallest number of GPUs they apply to
     1: (1, 52, 62, 122, 1117, 2716, 5342, 8512, 19137, 55518, 135399, 266914, 865709, 3256045),
     2: (2, 9, 11, 16, 21, 76, 22255, 72740, 197062, 288912, 523316, 808064, 1474215, 2582803),
     4: (3, 75, 138, 773, 17410, 89394, 151448, 184435, 273968, 499351, 907376, 1205990, 2446301, 2750674),
@@ -61,7 +61,7 @@ PHILLY_OUTCOMES = {"succeeded": 0.605, "cancelled": 0.090, "failed": 0.305}
 
 
 def milan(nodes: int, mean_interarrival_s: float = 30.0, seed: int = 0) -> Trace:
-    """Ardagna's instances: ten jobs a node, Poisson arrivals 30 s or 45 s apart in the mean, six kinds of job.
+    """Ardagna's instances: ten jobs per node, Poisson arrivals 30 s or 45 s apart in the mean, six kinds of job.
 
     Stated there: arrivals, jobs per node, the kinds of job. Assumed here: kinds are equally likely; duration is that
     on one K80 (see ``MILAN_JOBS``); jobs take 1 to 4 GPUs; a deadline 1.5 to 5 times the duration after submission;
@@ -121,7 +121,7 @@ def philly_like(jobs: int, seed: int = 0, load: float | None = None, gpus: int |
 
     Durations are drawn from the quantiles of Philly's jobs of that size, straight lines in the logarithm between
     them. With ``load`` and ``gpus`` the jobs are spread over the time in which that many GPUs, all busy for that
-    share of it, could do their work; without, they come 114.4 s apart in the mean. Time 0 is midnight.
+    share of it, could do their work; without, they are 114.4 s apart in the mean. Time 0 is midnight.
     """
     if (load is None) != (gpus is None):
         raise TraceError("load and gpus belong together: the share of how many GPUs the jobs should keep busy")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from gpuwise.sim.traces.errors import TraceError
 from gpuwise.sim.traces.rows import Mask, Numbers, Reading, Rows, read_rows
-from gpuwise.sim.traces.schema import BATCH, DURATION, GPUS, PRIORITY, STEPS, SUBMIT, Rule
+from gpuwise.sim.traces.schema import BATCH, CPUS, DURATION, GPUS, PRIORITY, STEPS, SUBMIT, NodeRow, Rule
 from gpuwise.sim.traces.source import Source
 
 TIRESIAS_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
 MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "duration", "iteration_time", "resource_time_0")
 CHRONUS_COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration", "expect_time_list")
 DEADLINE_AFTER = Rule("a time after submission of at least 0 s", low=0)
+NODE_COLUMNS = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
+COUNT = Rule("a whole number from 1", low=1, high=1e6, whole=True)
+MEMORY = Rule("a number of GiB from 0", low=0)
+MAX_NODES = 1_000_000
 NEEDED = ("job_id", "num_gpu", "submit_time", "duration")
 
 
@@ -90,3 +95,20 @@ def _expected_after_s(rows: Rows) -> Numbers:
     first = rows.text("expect_time_list").str.extract(r"^(\d+(?:\.\d+)?)(?:-\d+(?:\.\d+)?)*$").cast(pl.Float64)
     rows.flag(first.is_null().to_numpy() & ~best_effort, "expect_time_list", f"is not {DEADLINE_AFTER.expected}")
     return np.where(best_effort, np.inf, first.fill_null(np.inf).to_numpy())
+
+
+def read_spec_nodes(rows: Rows) -> list[NodeRow]:
+    """The nodes of a cluster spec of Tiresias or Muri, memory in GiB."""
+    counts = rows.number("num_switch", COUNT) * rows.number("num_node_p_switch", COUNT)
+    gpus = rows.number("num_gpu_p_node", GPUS)
+    cpus = rows.number("num_cpu_p_node", CPUS)
+    memory_bytes = rows.number("mem_p_node", MEMORY) * 2**30
+    rows.refuse_bad()
+    if counts.sum() > MAX_NODES:
+        raise TraceError(f"{rows.file}: {counts.sum():,.0f} nodes; at most {MAX_NODES:,} can be read")
+    nodes: list[NodeRow] = []
+    for row, count in enumerate(counts.astype(np.int64).tolist()):
+        first = len(nodes)
+        fields = ("", int(gpus[row]), float(cpus[row]), float(memory_bytes[row]))
+        nodes.extend(NodeRow(f"node-{first + index}", *fields) for index in range(count))
+    return nodes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.devices import mig_profiles
+from gpuwise.devices.mig import mig_profiles
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.fitting.data.tables import read_rows, tell
 from gpuwise.predict.sharing.mig import slice_fractions

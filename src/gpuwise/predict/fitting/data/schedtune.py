@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gpuwise.devices import gpu_types
+from gpuwise.devices.catalogue import gpu_types
 from gpuwise.predict.fitting.data.memory_tables import Peak, memory_table
 from gpuwise.predict.fitting.data.tables import read_rows
 

@@ -1,0 +1,1 @@
+"""The virtual executor: jobs advance by their true rates on a simulated clock."""

@@ -1,0 +1,1 @@
+"""The outcome of a simulation: figures, tables, plots and an HTML report."""
