@@ -34,7 +34,7 @@ JAVASCRIPT = re.compile(
     r"""//[^\n]*|/\*.*?\*/|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)""", re.DOTALL
 )
 EMBEDDED = re.compile(r"\$?\{[^{}]*\}")
-CODE_SPAN = re.compile(r"``[^`]+``|`[^`\n]+`")
+CODE_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)[^`]+\1(?!`)")
 QUOTES = re.compile(r"""^\w*("{3}|'{3}|"|')(?P<text>.*)\1$""", re.DOTALL)
 
 
