@@ -1,7 +1,7 @@
 """Texts for users are in the field's own words: none has a word of the list in words.toml.
 
-Looked at are the documentation, the examples, the page, and the strings and docstrings of the source; comments and names
-in the source are not. An exception is a line, word for word, in which the word is right.
+Looked at are the documentation, the examples, the page, and the strings and docstrings of the source; comments and
+names in the source are not. An exception is a line, word for word, in which the word is right.
 """
 
 from __future__ import annotations
