@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,17 +27,19 @@ BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```$", flags=re.MULTILINE | re.DO
 COMMENT = re.compile(r"(?:^|\s+)# .*$")
 INSTALLS = re.compile(r"git clone |python3 -m venv |pip install ")
 SLOW = ("make test",)
-READY = {"gpuwise up": "gpuwise is up", "make run": "All jobs have ended"}
-"""Commands that run until they are stopped, and what they print when they have done their part."""
+READY = {"gpuwise up": "gpuwise is up", "make run": "page: http"}
+"""Commands that run until they are stopped, and what they print when they are ready."""
+DONE = READY | {"make run": "All jobs have ended"}
+"""What a newcomer waits for."""
 TIMEOUT_S = {False: 300, True: 7200}
 """For all commands: here, and with everything installed first."""
 
 SHELL = """
-set -meuo pipefail
+set -euo pipefail
 services=
-trap 'for each in $services; do if kill -INT -- -$each; then wait $each; fi; done 2>/dev/null' EXIT
+trap 'for each in $services; do if kill $each; then wait $each; fi; done 2>/dev/null' EXIT
 ready() {  # FILE TEXT: waits until the last command in the background has written the text to the file
-    for _ in $(seq 1200); do
+    for _ in $(seq 1800); do
         grep -q "$2" "$1" && return
         kill -0 $! 2>/dev/null || break
         sleep 0.1
@@ -46,10 +49,10 @@ ready() {  # FILE TEXT: waits until the last command in the background has writt
     return 1
 }
 """
-HERE = """
-make() { command make -o .venv/.installed -o .venv/.installed-dev BIN="$(dirname "$(type -P gpuwise)")" "$@"; }
+MAKE = """#!/bin/sh
+exec {make} -o .venv/.installed -o .venv/.installed-dev BIN={bin} "$@"
 """
-"""Nothing is installed."""
+"""A make that installs nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,11 @@ class Mode:
             command = command.replace("make ", "make --dry-run ")
         background = command.endswith(" &")
         command = command.removesuffix(" &")
-        if text := next((READY[each] for each in READY if command.startswith(each)), None):
+        texts = DONE if self.fresh else READY
+        if text := next((texts[each] for each in texts if command.startswith(each)), None):
             log, text = shlex.quote(f"{command}.log"), shlex.quote(text)
             start = f'{self.on_free_port(command)} >{log} 2>&1 & services="$services $!"'
-            stop = [] if background else ["kill -INT -- -$!", "wait $! || true"]
+            stop = [] if background else ["kill $!", "wait $! || true"]
             return [shown, start, f"ready {log} {text}", *stop]
         lines = [shown, f"{{ {command.replace('REPOSITORY', str(PROJECT))}; }} || exit $?"]
         return [*lines, command.replace("kill", "wait") + " || true"] if command.startswith("kill %") else lines
@@ -82,12 +86,12 @@ class Mode:
             return command
         return f'{command} ARGS="--port 0"' if command.startswith("make") else f"{command} --port 0"
 
-    def search_path(self) -> str:
-        """Where programs are found: in this environment first, or in none."""
+    def search_path(self, folder: Path) -> str:
+        """Where programs are found: in the folder and this environment first, or in no environment."""
         inherited = os.environ["PATH"].split(os.pathsep)
         if self.fresh:
             return os.pathsep.join(each for each in inherited if not (Path(each).parent / "pyvenv.cfg").exists())
-        return os.pathsep.join([str(Path(sys.executable).parent), *inherited])
+        return os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), *inherited])
 
 
 def commands(page: str) -> list[str]:
@@ -96,18 +100,26 @@ def commands(page: str) -> list[str]:
     return [command for line in lines if (command := COMMENT.sub("", line).strip())]
 
 
+def prepare(folder: Path) -> None:
+    """Makes a folder look like a clone in which gpuwise is installed."""
+    for name in ("Makefile", "pyproject.toml", "examples"):
+        (folder / name).symlink_to(PROJECT / name)
+    make = folder / "bin" / "make"
+    make.parent.mkdir()
+    make.write_text(MAKE.format(make=shutil.which("make"), bin=Path(sys.executable).parent), encoding="utf-8")
+    make.chmod(0o755)
+
+
 def run(page: str, folder: Path, mode: Mode, capture: bool = True) -> tuple[int, str]:
     """Runs the commands of a page in a folder; returns the exit code and, if captured, what was printed."""
-    script = SHELL + ("" if mode.fresh else HERE)
-    script += "\n".join(line for command in commands(page) for line in mode.lines(command))
+    script = SHELL + "\n".join(line for command in commands(page) for line in mode.lines(command))
     (folder / "home").mkdir()
     if not mode.fresh:
-        for name in ("Makefile", "pyproject.toml", "examples"):
-            (folder / name).symlink_to(PROJECT / name)
+        prepare(folder)
     shell = subprocess.Popen(
         ["bash", "-c", script],
         cwd=folder,
-        env={"HOME": str(folder / "home"), "PATH": mode.search_path(), "LANG": "C.UTF-8"},
+        env={"HOME": str(folder / "home"), "PATH": mode.search_path(folder), "LANG": "C.UTF-8"},
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.STDOUT,
         text=True,

@@ -12,13 +12,14 @@ import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE = PROJECT / "src" / "gpuwise"
 RULES = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-WORDS = [(re.compile(rule["pattern"].replace(" ", r"\s+"), re.IGNORECASE), rule["say"]) for rule in RULES["word"]]
+WORDS = [(re.compile(rule["pattern"].replace(" ", r"\s+"), re.IGNORECASE), rule) for rule in RULES["word"]]
 EXCEPTIONS = {rule["line"] for rule in RULES.get("exception", ())}
 PAGES = [
     *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -27,8 +28,14 @@ PAGES = [
 ]
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__")
 
-Passage = tuple[int, str]
-"""The line it begins on, and its text."""
+
+class Passage(NamedTuple):
+    """A text, the line it begins on, and whether it is a docstring."""
+
+    line: int
+    text: str
+    docstring: bool = False
+
 
 JAVASCRIPT = re.compile(
     r"""//[^\n]*|/\*.*?\*/|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)""", re.DOTALL
@@ -46,25 +53,27 @@ def passages(path: Path) -> Iterator[Passage]:
     elif path.suffix == ".js":
         for found in JAVASCRIPT.finditer(text):
             if found["text"] and " " in found["text"]:
-                yield text.count("\n", 0, found.start()) + 1, EMBEDDED.sub(_blank, found["text"])
+                yield Passage(text.count("\n", 0, found.start()) + 1, EMBEDDED.sub(_blank, found["text"]))
     else:
-        yield 1, CODE_SPAN.sub(_blank, text)
+        yield Passage(1, CODE_SPAN.sub(_blank, text))
 
 
 def python_strings(text: str) -> Iterator[Passage]:
     """The strings of several words; neighbours that Python joins are one."""
-    begin, parts = 0, list[str]()
+    first, parts, statement = None, list[str](), True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.STRING:
             found = QUOTES.match(token.string)
             assert found is not None
-            begin = begin if parts else token.start[0]
+            first = first or Passage(token.start[0], "", docstring=statement)
             embedded = "f" in token.string[: found.start(1)].lower()
             parts.append(EMBEDDED.sub(_blank, found["text"]) if embedded else found["text"])
         elif token.type not in (tokenize.NL, tokenize.COMMENT):
-            if " " in (joined := "".join(parts)):
-                yield begin, CODE_SPAN.sub(_blank, joined)
+            if first and " " in (joined := "".join(parts)):
+                yield first._replace(text=CODE_SPAN.sub(_blank, joined))
+            first = None
             parts.clear()
+            statement = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -74,12 +83,12 @@ def _blank(found: re.Match[str]) -> str:
 def hits(path: Path) -> Iterator[str]:
     """What is wrong in a file, with the replacement."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    for begin, text in passages(path):
-        for pattern, say in WORDS:
-            for found in pattern.finditer(text):
+    for begin, text, docstring in passages(path):
+        for pattern, rule in WORDS:
+            for found in pattern.finditer(text) if rule.get("docstrings", True) or not docstring else ():
                 row = begin + text.count("\n", 0, found.start())
                 if lines[row - 1] not in EXCEPTIONS:
-                    yield f'{path.relative_to(PROJECT)}:{row}: "{" ".join(found[0].split())}"; say: {say}'
+                    yield f'{path.relative_to(PROJECT)}:{row}: "{" ".join(found[0].split())}"; say: {rule["say"]}'
 
 
 def texts_of(package: str) -> list[Path]:
@@ -106,7 +115,10 @@ def test_every_exception_is_needed() -> None:
 
 def test_strings_of_python_are_found() -> None:
     source = '"""A docstring\nof two lines."""\nx = f"held {job.held} by " "two"  # a comment\ny = "one"\n'
-    assert list(python_strings(source)) == [(1, "A docstring\nof two lines."), (3, "held __________ by two")]
+    assert list(python_strings(source)) == [
+        Passage(1, "A docstring\nof two lines.", docstring=True),
+        Passage(3, "held __________ by two"),
+    ]
 
 
 def test_a_word_is_found_across_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
