@@ -21,7 +21,7 @@ def main() -> None:
 
 def table() -> str:
     lines = [
-        "| what, and what was left out | data | rows | error | target | 90 % interval holds | command |",
+        "| what, and what was left out | data | rows | error | target | coverage of the 90 % interval | command |",
         "| --- " * 7 + "|",
     ]
     for name in recipes():
@@ -34,17 +34,17 @@ def _line(name: str, row: dict[str, Any]) -> str:
     aims = {each.split()[0]: each.split()[1:] for each in row["target"].split("; ")}
     errors, targets = [], []
     for measure in (each for each in aims if each != "coverage"):
-        errors.append(_marked(f"{MEASURES[measure]} {_told(measure, row[measure])}", met[measure]))
+        errors.append(_marked(f"{MEASURES[measure]} {_shown(measure, row[measure])}", met[measure]))
         targets.append(
-            f"{_told(measure, float(aims[measure][0].rstrip(',')))}, goal {_told(measure, float(aims[measure][-1]))}"
+            f"{_shown(measure, float(aims[measure][0].rstrip(',')))}, goal {_shown(measure, float(aims[measure][-1]))}"
         )
-    holds = _marked(f"{100 * row['coverage']:.0f} %", met.get("coverage", "yes"))
+    coverage = _marked(f"{100 * row['coverage']:.0f} %", met.get("coverage", "yes"))
     what = f"`{row['holdout']}`: {row['left_out']}"
-    cells = (what, row["data"], f"{row['rows']:,}", "; ".join(errors), "; ".join(targets), holds)
+    cells = (what, row["data"], f"{row['rows']:,}", "; ".join(errors), "; ".join(targets), coverage)
     return f"| {' | '.join(cells)} | `gpuwise evaluate {name}` |"
 
 
-def _told(measure: str, value: float) -> str:
+def _shown(measure: str, value: float) -> str:
     return f"{value:.3f}".rstrip("0") if measure in ("rmsle", "mae") else f"{100 * value:.3g} %"
 
 

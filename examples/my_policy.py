@@ -1,7 +1,7 @@
 """A policy of your own beside gpuwise's: python examples/my_policy.py.
 
-It goes by the GPU time a job is believed to need, and keeps a few GPUs for short jobs that are still to come: a longer
-one that would leave fewer idle waits, unless nothing runs at all.
+It ranks jobs by their estimated GPU time, and reserves a few GPUs for short jobs that are submitted later: a longer
+job that would leave fewer idle waits, unless nothing runs at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gpuwise
 
 @dataclass(frozen=True)
 class LeastWorkWithSpare:
-    """The job with the least GPU time to do goes first; some GPUs are kept for those that are still to come."""
+    """The job with the least GPU time left ranks first; some GPUs are reserved for short jobs."""
 
     name = "least-work-with-spare"
     wakes_on = gpuwise.CAPACITY_CHANGES

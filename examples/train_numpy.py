@@ -1,4 +1,4 @@
-"""A small training with numpy that can be stopped and goes on where it was: python examples/train_numpy.py.
+"""A small training with numpy that resumes where it was stopped: python examples/train_numpy.py.
 
 A network with one hidden layer learns which of two interleaved spirals a point lies on. Batches are drawn by the step's
 number, so that a run that was interrupted ends with the same weights, bit by bit, as one that was not.
@@ -75,7 +75,7 @@ def main() -> None:
 
     job = sdk.attach(save=save, load=load, checkpoint_dir=args.checkpoint_dir)
     if job.resumed:
-        print(f"goes on at step {job.step}", flush=True)
+        print(f"resumes at step {job.step}", flush=True)
     for step in job.steps(args.steps):
         began_s = time.monotonic()
         batch = np.random.default_rng((args.seed, step)).integers(SAMPLES, size=BATCH)

@@ -1,4 +1,4 @@
-"""A PyTorch training that can be stopped and goes on exactly where it was: python examples/train_torch.py.
+"""A PyTorch training that resumes exactly where it was stopped: python examples/train_torch.py.
 
 Model, optimizer, learning rate, dropout's random numbers and the order of samples are all saved, so that a run that was
 interrupted ends with the same weights, bit by bit, as one that was not.
@@ -50,7 +50,7 @@ def main() -> None:
     state = sdk.torch.TrainingState(model, optimizer, scheduler, sampler)
     job = sdk.attach(save=state.save, load=state.load, checkpoint_dir=args.checkpoint_dir)
     if job.resumed:
-        print(f"goes on at step {job.step}", flush=True)
+        print(f"resumes at step {job.step}", flush=True)
     batches = sampler.loader(data, num_workers=args.workers)
     for _ in job.steps(args.steps):
         began_s = time.monotonic()

@@ -1,7 +1,7 @@
-"""Data-parallel training that goes on where it was, on as many workers as there are now.
+"""Data-parallel training that resumes where it was stopped, on any number of workers.
 
     python examples/train_torch_ddp.py                             # one worker
-    torchrun --nproc-per-node 2 examples/train_torch_ddp.py        # two; a controller starts one a GPU by itself
+    torchrun --nproc-per-node 2 examples/train_torch_ddp.py        # two; a controller starts one per GPU by itself
 
 The batch of a step is the same samples on any number of workers, each of which takes its part. At the same number of
 workers, a run that was interrupted ends with the same weights, bit by bit, as one that was not. On another number, sums

@@ -1,4 +1,4 @@
-"""Least work first: the job with the least GPU time to do goes first; nobody is interrupted."""
+"""Least work first: the job with the least GPU time left ranks first; running jobs are not preempted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwise import CAPACITY_CHANGES, ClusterView, Decision
 
 @dataclass(frozen=True)
 class LeastWork:
-    """The job with the least GPU time to do goes first; nobody is interrupted."""
+    """The job with the least GPU time left ranks first; running jobs are not preempted."""
 
     name = "least-work"
     wakes_on = CAPACITY_CHANGES
