@@ -52,7 +52,7 @@ from gpuwise.core.job.table import ENDED, PLACED, JobTable, Status
 from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.protocols import MakeRates, Placer, Policy
 from gpuwise.core.spec import ClusterSpec
-from gpuwise.devices.mig_slices import check_cut
+from gpuwise.devices.mig import check_slices
 from gpuwise.engine.handlers import HANDLERS
 from gpuwise.engine.journal import Journal
 from gpuwise.engine.node_transitions import is_news
@@ -407,7 +407,7 @@ class Engine:
     def _check_cut(self, command: Any) -> None:
         nodes = self.state.nodes
         try:
-            check_cut(nodes.types[nodes.type_of[command.node]], command.slices)
+            check_slices(nodes.types[nodes.type_of[command.node]], command.slices)
         except GpuwiseError as error:
             raise InvalidDecisionError(str(error)) from error
 

@@ -13,8 +13,7 @@ from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.spec import Sharing
 from gpuwise.core.tables import Array
-from gpuwise.devices.mig import mig_profiles, partitions
-from gpuwise.devices.mig_slices import slice_of, slices_of
+from gpuwise.devices.mig import mig_profiles, partitions, slice_of, slices_of
 from gpuwise.policies.beliefs import speeds
 
 Where = tuple[int, int]

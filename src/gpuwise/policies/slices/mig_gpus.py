@@ -16,8 +16,7 @@ from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.table import Shape, Status
 from gpuwise.core.protocols import Placer
 from gpuwise.core.spec import Sharing
-from gpuwise.devices.mig import mig_profiles
-from gpuwise.devices.mig_slices import has_mig
+from gpuwise.devices.mig import has_mig, mig_profiles
 from gpuwise.policies.beliefs import speed, start_where_it_runs
 from gpuwise.policies.gpu_types.gains import gets_nowhere
 from gpuwise.policies.placing.placement import Hosts, on_one_node
