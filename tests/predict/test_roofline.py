@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuwise.graph import cache
-from gpuwise.graph.models.by_name import Ask
+from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 from gpuwise.predict import registry
@@ -157,10 +157,10 @@ def test_a_network_without_a_summary_is_traced_once_for_all_commands(
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked: list[Ask] = []
+    asked: list[ModelSpec] = []
     usual = cache.graph_of
 
-    def counted(ask: Ask) -> Graph:
+    def counted(ask: ModelSpec) -> Graph:
         asked.append(ask)
         return usual(ask)
 
@@ -181,13 +181,13 @@ def test_timm_has_its_usual_attention_again_after_a_network_was_traced_as_it_was
         pytest.skip(str(error))
     seen = []
 
-    def trace(ask: Ask) -> Graph:
+    def trace(ask: ModelSpec) -> Graph:
         seen.append((layers.use_fused_attn(), cache.digest(ask)))
         raise GraphError("enough")
 
     with pytest.raises(GraphError, match="enough"):
         traced("timm", ("vit_tiny_patch16_224", 224, 1), trace)
-    usual = cache.digest(Ask("timm:vit_tiny_patch16_224", 1, Precision.FP16, Optimizer.MOMENTUM, image=224))
+    usual = cache.digest(ModelSpec("timm:vit_tiny_patch16_224", 1, Precision.FP16, Optimizer.MOMENTUM, image=224))
     assert not seen[0][0]
     assert seen[0][1] != usual, "both may be kept"
     assert layers.use_fused_attn()

@@ -11,7 +11,7 @@ import numpy as np
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.devices import GpuType, VmType, gpu_type, gpu_types, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models.by_name import Ask, graph_of_function
+from gpuwise.graph.models.by_name import ModelSpec, graph_of_function
 from gpuwise.graph.ops import Graph, Op
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates
@@ -150,8 +150,8 @@ def _graph(
     if isinstance(model, Graph):
         return model
     name = model if isinstance(model, str) else getattr(model, "__name__", "model")
-    ask = Ask(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
-    return cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
+    spec = ModelSpec(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
+    return cached_graph(spec, fresh=fresh) if isinstance(model, str) else graph_of_function(model, spec)
 
 
 # -- what is foreseen -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models.by_name import Ask
+from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.ops import Graph, GraphError, Optimizer
 from gpuwise.predict.fitting.data.blueprints import SPEECH_PIECES
 from gpuwise.predict.memory.features import at_batch, memory_features
@@ -85,7 +85,7 @@ def architecture(name: str, known: Mapping[str, Architecture] | None = None) -> 
 def traced(made: Architecture, batch: int = TRACED) -> Graph | None:
     """The graph of one step at a small batch; None if there is no such model."""
     try:
-        return cached_graph(Ask(made.model, batch, optimizer=Optimizer.MOMENTUM, image=made.image))
+        return cached_graph(ModelSpec(made.model, batch, optimizer=Optimizer.MOMENTUM, image=made.image))
     except GraphError:
         return None
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from gpuwise.graph.cache import FUSED
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 from gpuwise.predict.fitting.data import timm_bench, torchvision_bench
@@ -34,12 +34,12 @@ def keys(data: Path, source: str) -> list[Key]:
     return sorted(found)
 
 
-def traced(source: str, key: Key, trace: Callable[[Ask], Graph] = graph_of) -> Graph:
+def traced(source: str, key: Key, trace: Callable[[ModelSpec], Graph] = graph_of) -> Graph:
     """The graph as it was measured: FP32 in torchvision's case, mixed precision in timm's."""
     model, image, batch = key
     precision = Precision.FP32 if source == "torchvision" else Precision.FP16
     with _attention_not_fused() if source == "timm" else nullcontext():
-        return trace(Ask(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
+        return trace(ModelSpec(f"{source}:{model}", batch, precision, Optimizer.MOMENTUM, image=image))
 
 
 @contextmanager
