@@ -7,8 +7,7 @@ import pytest
 
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.scaling.end_to_end import EndToEndTime
-from gpuwise.predict.scaling.stepwise import augmented, select
+from gpuwise.predict.scaling.end_to_end import EndToEndTime, augmented, select
 
 
 def runs(noise: float = 0.0) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.recipes import endtoend as recipe
+from gpuwise.predict.fitting.recipes import end_to_end as recipe
 from gpuwise.predict.fitting.scores import score
 from gpuwise.predict.scaling.backtests import largest
 from gpuwise.predict.scaling.history import HistoryTime

@@ -10,12 +10,12 @@ import pytest
 
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.gavel_pairs import colocated_pairs
+from gpuwise.predict.fitting.data.gavel import colocated_pairs
 from gpuwise.predict.fitting.recipes.interference import NOISY
 from gpuwise.predict.intervals.conformal import folds
 from gpuwise.predict.sharing.contention import crowding
 from gpuwise.predict.sharing.interference import Interference
-from gpuwise.predict.sharing.traits import Evidence, likeness
+from gpuwise.predict.sharing.sensitivity import Evidence, likeness
 
 MODELS = [f"model-{number}" for number in range(7)]
 BATCHES = (16.0, 64.0)

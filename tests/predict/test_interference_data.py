@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwise.predict.fitting.data.gavel_pairs import busy_fractions, colocated_matrix, colocated_pairs
+from gpuwise.predict.fitting.data.gavel import busy_fractions, colocated_matrix, colocated_pairs
 
 
 def test_pairs_are_read_once_as_fractions_of_solo_speed(tmp_path: Path) -> None:

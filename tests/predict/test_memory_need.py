@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.schedtune import schedtune_memory
+from gpuwise.predict.fitting.data.peak_memory import schedtune_memory
 from gpuwise.predict.fitting.recipes.memory import memory_table
-from gpuwise.predict.intervals.few_groups import widened
-from gpuwise.predict.memory.features import at_batch, memory_features
+from gpuwise.predict.intervals.conformal import widened
 from gpuwise.predict.memory.need import MemoryNeed
-from gpuwise.predict.memory.parts import AUTOTUNE_BYTES
+from gpuwise.predict.memory.parts import AUTOTUNE_BYTES, at_batch, memory_features
 
 MIB, GIB = 2.0**20, 2.0**30
 CONTEXT = {"K80": 0.4 * GIB, "V100": 1.2 * GIB}

@@ -14,12 +14,11 @@ from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 from gpuwise.predict import registry
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting import graphs
 from gpuwise.predict.fitting.data import timm_bench, torchvision_bench
-from gpuwise.predict.fitting.graphs import summaries, with_work
-from gpuwise.predict.fitting.graphs.make import traced
+from gpuwise.predict.fitting.graphs.summaries import summaries, summary, traced, with_work
 from gpuwise.predict.time.operator_sum import OperatorSum
 from gpuwise.predict.time.roofline import RooflineTime
 from gpuwise.predict.time.terms import NAMES, beliefs, host_counts, terms
@@ -160,15 +159,15 @@ def test_a_network_without_a_summary_is_traced_once_for_all_commands(
     asked: list[ModelSpec] = []
     usual = cache.graph_of
 
-    def counted(ask: ModelSpec) -> Graph:
-        asked.append(ask)
-        return usual(ask)
+    def counted(spec: ModelSpec) -> Graph:
+        asked.append(spec)
+        return usual(spec)
 
     monkeypatch.setattr(cache, "graph_of", counted)
     rows = []
     for _ in range(2):  # two commands know nothing of each other
-        graphs._traced.cache_clear()
-        rows.append(graphs.summary("torchvision", ("squeezenet1_1", 64, 3)))
+        summary.cache_clear()
+        rows.append(summary("torchvision", ("squeezenet1_1", 64, 3)))
     assert [(ask.model, ask.image, ask.batch) for ask in asked] == [("torchvision:squeezenet1_1", 64, 3)]
     assert rows[0] == rows[1]
     assert rows[0]

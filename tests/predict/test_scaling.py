@@ -12,8 +12,8 @@ from gpuwise.predict.conformance import check_predictor
 from gpuwise.predict.fitting.data import elasticflow, gavel, pollux
 from gpuwise.predict.fitting.recipes.scaling import holdouts
 from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.scaling.data_parallel import AllReduceScaling, TypicalScaling
 from gpuwise.predict.scaling.parameter_servers import ParameterServerSpeed
-from gpuwise.predict.scaling.typical import AllReduceScaling, TypicalScaling
 
 SIZES = [(servers, workers) for servers in (1, 2, 4, 6) for workers in (1, 2, 4, 8)]
 SERVERS, WORKERS = np.array(SIZES, dtype=float).T

@@ -13,10 +13,9 @@ import pytest
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.miso_utilization import miso_utilization
-from gpuwise.predict.fitting.data.papers import mlperf_utilization, packing_utilization
-from gpuwise.predict.time.busy import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
+from gpuwise.predict.fitting.data.utilization import miso_utilization, mlperf_utilization, packing_utilization
 from gpuwise.predict.time.utilization import CANDIDATES, HOST_S, KERNEL_S, GpuUtilization
+from gpuwise.predict.time.work import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
 
 
 def world(architectures: int = 10, seed: int = 0) -> tuple[dict[str, Any], Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuwise.core.spec import JobSpec
 from gpuwise.devices import mig_profile, mig_profiles
-from gpuwise.predict.base import rows_where
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data.miso import GPU, mig_times
 from gpuwise.predict.sharing.mig import MigTime
 

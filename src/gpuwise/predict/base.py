@@ -128,27 +128,6 @@ def learned(predictor: Predictor) -> dict[str, Any]:
     return {name: value for name, value in vars(predictor).items() if name.endswith("_") and not name.startswith("_")}
 
 
-def floats(X: Columns, name: str) -> Floats:  # noqa: N803
-    """A column as numbers."""
-    try:
-        return np.asarray(X[name], dtype=np.float64)
-    except (KeyError, ValueError, TypeError) as error:
-        raise PredictionError(f"column {name!r} is needed, with numbers in it ({error})") from error
-
-
-def strings(X: Columns, name: str) -> list[str]:  # noqa: N803
-    """A column as text."""
-    try:
-        return [str(value) for value in X[name]]
-    except KeyError as error:
-        raise PredictionError(f"column {name!r} is needed") from error
-
-
-def rows_where(X: Mapping[str, Any], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
-    """The rows of a dict of columns for which ``mask`` holds; also takes row numbers."""
-    return {name: np.asarray(column)[mask] for name, column in X.items()}
-
-
 PACKED: dict[str, Any] = {}
 """Kinds of objects that documents may hold beside numbers, text, lists and dicts, by the name they are written with."""
 

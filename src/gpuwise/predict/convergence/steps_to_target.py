@@ -8,18 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
-from gpuwise.predict.columns import has, sized
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, has_column, positive, strings
 from gpuwise.predict.convergence.training_runs import ALONE, SAYS, Run, beside
 from gpuwise.predict.intervals.conformal import Conformal
 
@@ -146,9 +136,9 @@ class StepsToTarget(Predictor):
 
 def _runs(X: Columns, signs: Mapping[str, float] | None = None) -> list[Run]:  # noqa: N803
     for name in ("steps", "values"):
-        if not has(X, name):
+        if not has_column(X, name):
             raise PredictionError(f"column {name!r} is needed, with an array for each run")
-    columns = (strings(X, "workload"), sized(X, "batch"), X["steps"], X["values"], floats(X, "target"))
+    columns = (strings(X, "workload"), positive(X, "batch"), X["steps"], X["values"], floats(X, "target"))
     lengths = {len(column) for column in columns}
     if lengths == {0} or len(lengths) > 1:
         counts = ", ".join(str(len(column)) for column in columns)

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.predict.base import Bools, Estimates, PredictionError, Predictor, rows_where
-from gpuwise.predict.fitting.data.tables import tell
+from gpuwise.predict.base import Bools, Estimates, PredictionError, Predictor
+from gpuwise.predict.columns import rows_where
+from gpuwise.predict.fitting.data.tables import log_left_out
 from gpuwise.predict.fitting.scores import Holdout
+from gpuwise.predict.registry import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,12 @@ class Recipe:
     """From the folder of all data sets to the fitted predictor; the same each time."""
     holdouts: Callable[[Path], Iterator[Holdout]]
     """Its errors on data left out of a fit; may use other data sets too."""
-    asked: Callable[[Path, Any], Iterator[Holdout]]
+    in_use: Callable[[Path, Any], Iterator[Holdout]]
     """The errors of a predictor that is fitted already on all data that are there, as far as it can be asked."""
 
 
 Table = Mapping[str, Any]
+PERMISSIVE = ("Apache-2.0", "MIT", "BSD", "ISC", "CC0", "CC-BY-4.0", "Unlicense")
 
 
 def in_parts(*parts: Callable[..., Iterator[Holdout]]) -> Callable[..., Iterator[Holdout]]:
@@ -45,7 +48,7 @@ def in_parts(*parts: Callable[..., Iterator[Holdout]]) -> Callable[..., Iterator
             try:
                 yield from part(*given)
             except GpuwiseError as error:
-                tell(f"{part.__name__.replace('_', ' ')}: {error}")
+                log_left_out(f"{part.__name__.replace('_', ' ')}: {error}")
 
     return holdouts
 
@@ -76,7 +79,7 @@ def _answers(predictor: Predictor, rows: Table, groups: NDArray[Any]) -> Iterato
         try:
             yield groups == group, predictor.estimate(rows_where(rows, groups == group))
         except PredictionError as error:
-            tell(f"rows of {group}: {error}")
+            log_left_out(f"rows of {group}: {error}")
 
 
 def each_of(groups: NDArray[Any]) -> Iterator[Bools]:
@@ -97,3 +100,22 @@ def left_out(rows: Table, parts: Iterable[Bools], fit: Callable[[dict[str, Any]]
 
     made = ((out, fitted_without(out).estimate(rows_where(rows, out))) for out in parts)
     return Estimates.spread(len(next(iter(rows.values()))), made)
+
+
+def source_of(data: Path, name: str) -> Source:
+    """Where a data set comes from, and under which licence, as its SOURCE.md says."""
+    path = data / name / "SOURCE.md"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        log_left_out(f"where data set {name} comes from: there is no {path}. Do not ship what is fitted to it")
+        return Source(name, "", "")
+    said = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
+    if not said.get("Licence"):
+        log_left_out(f"the licence of data set {name}: {path} names none. Do not ship what is fitted to it")
+    return Source(name, said.get("Repository", ""), said.get("Licence", ""))
+
+
+def is_permissive(source: Source) -> bool:
+    """Whether what is learned from a data set may be shipped."""
+    return source.licence.startswith(PERMISSIVE)

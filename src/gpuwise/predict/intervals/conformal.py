@@ -8,9 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, packable, rows_where
+from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, packable
+from gpuwise.predict.columns import rows_where
 
 DIGITS = 6
+TAIL = 0.95
+"""The end of the usual interval, where the factor of `spread_of_few` is taken."""
 MOST_KEPT = 400
 """More residuals than these say no more about the quantiles that are asked for."""
 
@@ -108,3 +111,18 @@ def left_out(
     for out in folds(groups, count, seed):
         predicted[out] = fit_predict(rows_where(X, ~out), measured[~out], rows_where(X, out))
     return predicted
+
+
+def spread_of_few(groups: int) -> float:
+    """How much wider an interval must be that few groups stand behind: Student's quantile over the normal one."""
+    from scipy.special import ndtri, stdtrit  # takes a while to import, and only a fit needs it
+
+    return float(stdtrit(max(groups - 1, 1), TAIL) / ndtri(TAIL))
+
+
+def widened(residuals: Floats, groups: int) -> Floats:
+    """Residuals spread about their middle as few groups ask for; those of a single group stay as they are."""
+    if groups < 2:
+        return residuals
+    middle = np.median(residuals)
+    return np.asarray(middle + spread_of_few(groups) * (residuals - middle))

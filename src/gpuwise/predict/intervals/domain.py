@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpuwise.predict.base import Bools, Columns, floats, packable, strings
+from gpuwise.predict.base import Bools, Columns, packable
+from gpuwise.predict.columns import floats, strings
 
 MARGIN = 1.25
 """So far beyond the largest and smallest value of the fit, as a factor, still counts as inside."""
@@ -27,7 +28,7 @@ class Domain:
         ranges = {name: (np.nanmin(floats(X, name)), np.nanmax(floats(X, name))) for name in numbers}
         return cls(ranges, {name: sorted(set(strings(X, name))) for name in names})
 
-    def holds(self, X: Columns) -> Bools:  # noqa: N803
+    def contains(self, X: Columns) -> Bools:  # noqa: N803
         """Whether each row is like the data of the fit."""
         inside: Bools = np.ones(1, dtype=np.bool_)
         for name, (low, high) in self.ranges.items():

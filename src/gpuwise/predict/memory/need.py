@@ -10,20 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    rows_where,
-    strings,
-)
-from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, rows_where, strings
+from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio, widened
 from gpuwise.predict.intervals.domain import Domain
-from gpuwise.predict.intervals.few_groups import widened
 from gpuwise.predict.memory.parts import (
     DEVICE,
     NAMES,
@@ -114,7 +104,7 @@ class MemoryNeed(Predictor):
             value = raw[of] * np.exp(margin * scale[of])
             there = Conformal(self._residuals_of(kind) - margin).around(value, coverage, of[of], scale[of])
             made[:, of] = there.value, there.low, there.high
-        inside = self.domain_.holds(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
+        inside = self.domain_.contains(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
         return Estimates(made[0], made[1], made[2], inside)
 
     def p_oom(self, X: Columns, capacity_bytes: ArrayLike) -> Floats:  # noqa: N803

@@ -8,17 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
-from gpuwise.predict.columns import floats_or, strings_or, usable
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import check_positive, floats, floats_or, strings, strings_or
 from gpuwise.predict.intervals.conformal import Conformal
 from gpuwise.predict.scaling.backtests import AXES, SHAPES, JobHistory
 
@@ -237,7 +228,7 @@ def _mean_surprise(seen: list[tuple[Floats, Floats]], rows: Floats) -> Floats:
 
 def _iterations(X: Columns, count: int) -> Floats:  # noqa: N803
     given = floats_or(X, "iterations", count, 1.0)
-    usable(given, "column 'iterations'")
+    check_positive(given, "column 'iterations'")
     return given
 
 

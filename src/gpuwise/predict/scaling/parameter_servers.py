@@ -7,7 +7,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor, floats
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats
 from gpuwise.predict.intervals.conformal import Conformal
 from gpuwise.predict.intervals.domain import Domain
 
@@ -93,7 +94,7 @@ class ParameterServerSpeed(Predictor):
         self._check_fitted()
         servers, workers = floats(X, "servers"), floats(X, "workers")
         _positive(servers=servers, workers=workers)
-        return self.interval_.around(self(servers, workers), coverage, self.domain_.holds(X))
+        return self.interval_.around(self(servers, workers), coverage, self.domain_.contains(X))
 
 
 def _positive(**columns: Floats) -> None:

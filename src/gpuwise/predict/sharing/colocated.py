@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Columns, Floats, PredictionError, strings
-from gpuwise.predict.columns import floats_or, strings_or
+from gpuwise.predict.base import Bools, Columns, Floats, PredictionError
+from gpuwise.predict.columns import floats_or, strings, strings_or
 from gpuwise.predict.sharing.contention import MODES, TIME_SLICE, crowding, expected, fitted, log_odds
-from gpuwise.predict.sharing.traits import Ints, Traits, likeness
+from gpuwise.predict.sharing.sensitivity import Ints, Traits, likeness
 
 
 class Jobs:

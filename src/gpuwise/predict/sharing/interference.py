@@ -13,7 +13,7 @@ from gpuwise.predict.intervals.conformal import Conformal, folds
 from gpuwise.predict.intervals.domain import Domain
 from gpuwise.predict.sharing.colocated import Jobs, Pairs, numbered
 from gpuwise.predict.sharing.contention import MIG, MOST_SPEED, MPS, TIME_SLICE, expected
-from gpuwise.predict.sharing.traits import Evidence, Ints
+from gpuwise.predict.sharing.sensitivity import Evidence, Ints
 
 # Taken for what neither a row nor the data of the fit know.
 _USUAL = {"step_time_s": 0.1, "gpu_util_frac": 0.7, "mem_util_frac": 0.3}
@@ -68,7 +68,7 @@ class Interference(Predictor):
         less, more = self._ends(jobs, coverage)
         mode = np.asarray(jobs.mode)
         like_pairs = (jobs.size() <= 2) & (mode == TIME_SLICE)
-        inside = (self.domain_.holds(jobs.columns) & like_pairs) | (jobs.size() == 1) | (mode == MIG)
+        inside = (self.domain_.contains(jobs.columns) & like_pairs) | (jobs.size() == 1) | (mode == MIG)
         worst = np.where(mode == MPS, full, odds)  # crowding under MPS is a rule: it may spare nothing
         low, high = 1.0 / (1.0 + worst * more), 1.0 / (1.0 + odds * less)
         return Estimates(1.0 / (1.0 + odds), low, np.where(high >= MOST_SPEED, 1.0, high), inside)

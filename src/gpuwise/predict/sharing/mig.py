@@ -9,18 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuwise.devices.mig import mig_profile, mig_profiles
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    rows_where,
-    strings,
-)
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, rows_where, strings
 from gpuwise.predict.intervals.conformal import Conformal
 from gpuwise.predict.intervals.domain import Domain
 
@@ -90,7 +80,7 @@ class MigTime(Predictor):
         self._check(table)
         value = table["step_time_s"] * np.exp(_log_slowdown(self.weights_, _filled(table, self.typical_)))
         blind = _unknown(table)
-        inside = self.domain_.holds(table) & ~blind
+        inside = self.domain_.contains(table) & ~blind
         spread = _spread(table)
         known = self.interval_.around(value, coverage, inside, spread)
         unknown = self.blind_interval_.around(value, coverage, inside, spread)

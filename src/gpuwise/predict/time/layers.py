@@ -8,17 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.intervals.conformal import Conformal, log_ratio
 from gpuwise.predict.intervals.domain import Domain
 from gpuwise.predict.time.gpu_rates import canonical, rates
@@ -77,7 +68,7 @@ class LayerTime(Predictor):
         self._check_fitted()
         table, roof = layer_features(X)
         kinds = np.asarray(strings(X, "kind"))
-        inside = self.domain_.holds(_named(X))
+        inside = self.domain_.contains(_named(X))
         out = Estimates(roof.copy(), roof.copy(), roof.copy(), inside)
         for kind in set(kinds):
             if kind not in self.forests_:
@@ -194,7 +185,7 @@ class PerLayerLinear(Predictor):
         unknown = sorted(set(keys) - set(self.coefficients_))
         if unknown:
             raise PredictionError(f"no layers were measured of {unknown[0]}; known are {', '.join(self.coefficients_)}")
-        inside = self.domain_.holds({"complexity": floats(X, "complexity")})
+        inside = self.domain_.contains({"complexity": floats(X, "complexity")})
         return self.conformal_.around(self._values(floats(X, "complexity"), keys), coverage, inside)
 
     def _values(self, complexity: Floats, keys: list[str]) -> Floats:

@@ -8,21 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    packable,
-    strings,
-)
-from gpuwise.predict.columns import strings_or
-from gpuwise.predict.intervals.conformal import Conformal, folds
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor, packable
+from gpuwise.predict.columns import strings, strings_or
+from gpuwise.predict.intervals.conformal import Conformal, folds, spread_of_few
 from gpuwise.predict.intervals.domain import Domain
-from gpuwise.predict.intervals.few_groups import spread_of_few
 from gpuwise.predict.time.gpu_rates import canonical
 from gpuwise.predict.time.operator_sum import GPU_SPREAD, OperatorSum
 from gpuwise.predict.time.terms import beliefs, column, host_counts, terms, traits
@@ -76,7 +65,7 @@ class RooflineTime(Predictor):
         rows = _Rows.of(X)
         value = np.exp(self._log_times(rows))
         measured = self.measured_on(X)
-        inside = measured & self.domain_.holds({"flops": rows.flops, "bytes": rows.bytes})
+        inside = measured & self.domain_.contains({"flops": rows.flops, "bytes": rows.bytes})
         parts: list[tuple[str, Bools, ArrayLike]] = [
             (regime, which, 1.0) for regime, which in rows.regimes() if regime in self.conformal_
         ]

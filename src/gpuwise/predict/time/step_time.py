@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuwise.graph.ops import Graph
-from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, Predictor, floats, strings
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, Predictor
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.time.gpu_rates import canonical
 from gpuwise.predict.time.roofline import RooflineTime
 from gpuwise.predict.time.transfer import GpuTransfer, known_elsewhere

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpuwise.graph.features import GROUPS
-from gpuwise.predict.base import Columns, Floats, floats, strings
+from gpuwise.predict.base import Columns, Floats
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.time.gpu_rates import rates
 
 PRODUCTS = ("conv", "conv1x1", "grouped", "depthwise", "linear", "matmul", "attention")

@@ -8,18 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    packable,
-    rows_where,
-    strings,
-)
-from gpuwise.predict.columns import strings_or
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor, packable
+from gpuwise.predict.columns import rows_where, strings, strings_or
 from gpuwise.predict.intervals.conformal import Conformal, log_ratio
 from gpuwise.predict.time.gpu_rates import canonical, rates
 

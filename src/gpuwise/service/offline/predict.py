@@ -15,10 +15,10 @@ from gpuwise.graph.models.by_name import ModelSpec, graph_of_function
 from gpuwise.graph.ops import Graph, Op
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates
-from gpuwise.predict.memory.features import memory_features
-from gpuwise.predict.time.busy import own_row
+from gpuwise.predict.memory.parts import memory_features
 from gpuwise.predict.time.gpu_rates import is_known, rates
 from gpuwise.predict.time.step_time import step_columns
+from gpuwise.predict.time.work import own_row
 from gpuwise.service.offline.forecast import Forecast, Quantity, Row
 
 IMAGENET = 1_281_167

@@ -10,8 +10,8 @@ from gpuwise.graph.cache import cached_graph
 from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.ops import Graph, GraphError, Optimizer
 from gpuwise.predict.fitting.data.blueprints import SPEECH_PIECES
-from gpuwise.predict.memory.features import at_batch, memory_features
-from gpuwise.predict.time.busy import work_row
+from gpuwise.predict.memory.parts import at_batch, memory_features
+from gpuwise.predict.time.work import work_row
 
 TRACED = 2
 """The batch size of traces: batch normalization of single pixels needs two."""

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.core.errors import UnknownNameError
 from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
+from gpuwise.predict.time.gpu_rates import is_known
 
 log = logging.getLogger("gpuwise.predict.fitting.data")
 
 
 @cache
-def tell(what: str) -> None:
+def log_left_out(what: str) -> None:
     """Says once what of the data is left out and why: on stderr, unless logging is set up otherwise."""
     log.warning("left out: %s", what)
 
@@ -44,7 +47,7 @@ def read_table(path: Path, positive: Sequence[str], numbers: Sequence[str] = (),
     kept = kept.filter([(pl.col(name) > 0) & pl.col(name).is_finite() for name in positive] or [pl.lit(value=True)])
     if len(kept) < len(whole):
         told = "values in " + ", ".join(wanted) + (f" (above 0 in {', '.join(positive)})" if positive else "")
-        tell(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}, which lack {told}")
+        log_left_out(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}, which lack {told}")
     return kept
 
 
@@ -68,7 +71,7 @@ def read_json(path: Path) -> Any:
         raise PredictionError(f"{path} is not JSON: {error}") from error
 
 
-def those_there(
+def read_available(
     readers: Sequence[Callable[[Path], dict[str, NDArray[Any]]]], data: Path
 ) -> list[dict[str, NDArray[Any]]]:
     """The tables that can be read, at least one; what is missing of the others is told."""
@@ -81,14 +84,16 @@ def those_there(
     if not tables:
         raise PredictionError("; ".join(missing))
     for each in missing:
-        tell(each)
+        log_left_out(each)
     return tables
 
 
-def tell_strangers(data: str, models: Collection[str]) -> None:
+def log_unknown_models(data: str, models: Collection[str]) -> None:
     """Says which models of a data set are left out, since no graph of them can be made."""
     if models:
-        tell(f"{', '.join(sorted(models))} of {data}: no such network is known to gpuwise, torchvision or timm here")
+        log_left_out(
+            f"{', '.join(sorted(models))} of {data}: no such network is known to gpuwise, torchvision or timm here"
+        )
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
@@ -109,3 +114,21 @@ def stacked(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[A
     """Tables below one another, with the columns that all of them have."""
     shared = [name for name in tables[0] if all(name in table for table in tables)]
     return {name: np.concatenate([table[name] for table in tables]) for name in shared}
+
+
+def on_known_gpus(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows whose GPU the catalogue has rates of; that others are left out is told."""
+    gpus = [str(gpu) for gpu in table["gpu"]]
+    known = {gpu: _has_rates(gpu) for gpu in sorted(set(gpus))}
+    if strange := [gpu for gpu, there in known.items() if not there]:
+        log_left_out(f"times on GPUs that the catalogue has no rates of: {', '.join(strange)} (see gpuwise gpus)")
+    if not any(known.values()):
+        raise PredictionError(f"no times on a GPU that the catalogue has rates of, only on {', '.join(strange)}")
+    return rows_where(table, np.asarray([known[gpu] for gpu in gpus], dtype=np.bool_))
+
+
+def _has_rates(gpu: str) -> bool:
+    try:
+        return is_known(gpu)
+    except UnknownNameError:
+        return False

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Estimates, Floats, rows_where
+from gpuwise.predict.base import Estimates, Floats
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.convergence.loss_curve import LEAST_POINTS
 from gpuwise.predict.convergence.steps_to_target import StepsToTarget
 from gpuwise.predict.convergence.training_runs import ALONE, BESIDE, SAYS, Run, common_target
 from gpuwise.predict.fitting.data import pollux, zeus
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, in_parts
 from gpuwise.predict.fitting.scores import Holdout, Target
 
@@ -85,7 +86,7 @@ def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tupl
 def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
     """Total epochs, asked half-way."""
     tables, parts = [], []
-    for rows in those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data):
+    for rows in read_available([partial(runs, name=source) for source in ("pollux", "zeus")], data):
         pairs = zip(rows["workload"], rows["batch"], strict=True)
         groups = rows["workload"] if by == "workload" else np.array([f"{work} {batch:g}" for work, batch in pairs])
         table, told = asked(rows, groups, ways)
@@ -143,9 +144,9 @@ def workload_holdouts(data: Path) -> Iterator[Holdout]:
 holdouts = in_parts(batch_holdouts, workload_holdouts)
 
 
-def asked_half_way(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
+def half_way_in_use(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
     """All runs, asked half-way."""
-    rows = stacked(those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data))
+    rows = stacked(read_available([partial(runs, name=source) for source in ("pollux", "zeus")], data))
     long = half_way(rows_where(rows, rows["total"] >= LEAST_EPOCHS))
     names = tuple(dict.fromkeys(long["data"].tolist()))
     yield all_rows("convergence-in-use-total", predictor, long, "total", "epochs", names, "data")
@@ -158,6 +159,6 @@ RECIPES = (
         ("zeus",),
         fit,
         holdouts,
-        asked_half_way,
+        half_way_in_use,
     ),
 )

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, rows_where
+from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data import elasticflow, gavel, pollux, zeus
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, in_parts
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.scaling.backtests import largest
@@ -67,7 +68,7 @@ def _table(name: str, rows: Table, iterations: Floats | None = None) -> Table:
 
 def fit(data: Path) -> HistoryTime:
     """From gavel, zeus and elasticflow."""
-    rows = stacked(those_there((gavel_times, zeus_times, elasticflow_times), data))
+    rows = stacked(read_available((gavel_times, zeus_times, elasticflow_times), data))
     return HistoryTime().fit(rows, rows["time_s"])
 
 
@@ -150,7 +151,7 @@ def _holdout(
 
 def batch_holdouts(data: Path) -> Iterator[Holdout]:
     """Batch sizes extrapolated, by history and as published."""
-    tables = those_there((gavel_times, zeus_times, pollux_times), data)
+    tables = read_available((gavel_times, zeus_times, pollux_times), data)
     yield _holdout(
         "endtoend-batch", tables, "batch", by_model,
         "one model at a time: its batches above half of the largest", BATCH,
@@ -161,7 +162,7 @@ def batch_holdouts(data: Path) -> Iterator[Holdout]:
 
 def gpus_holdouts(data: Path) -> Iterator[Holdout]:
     """Numbers of GPUs extrapolated, by history and as published."""
-    tables = those_there((gavel_times, elasticflow_times, pollux_times), data)
+    tables = read_available((gavel_times, elasticflow_times, pollux_times), data)
     yield _holdout(
         "endtoend-gpus", tables, "gpus", partial(by_model, depths=DOUBLINGS),
         "one model at a time: the next doubling of its GPUs, from each size", GPUS,
@@ -182,14 +183,14 @@ def _none_larger(tables: list[Table], axis: str) -> Iterator[Holdout]:
     yield replace(paper, predictor="EndToEndTime", note="stepwise linear regression, one for each job")
 
 
-def asked_batches(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+def batches_in_use(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
     """The largest batches of each job, with its smaller ones added to what the predictor knows."""
-    yield _asked(those_there((gavel_times, zeus_times, pollux_times), data), "batch", predictor)
+    yield _asked(read_available((gavel_times, zeus_times, pollux_times), data), "batch", predictor)
 
 
-def asked_gpus(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+def gpus_in_use(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
     """The largest numbers of GPUs of each job, with its smaller ones added to what the predictor knows."""
-    yield _asked(those_there((gavel_times, elasticflow_times, pollux_times), data), "gpus", predictor)
+    yield _asked(read_available((gavel_times, elasticflow_times, pollux_times), data), "gpus", predictor)
 
 
 def _asked(tables: list[Table], axis: str, predictor: HistoryTime) -> Holdout:
@@ -212,6 +213,6 @@ RECIPES = (
         ("gavel", "zeus", "elasticflow"),
         fit,
         in_parts(batch_holdouts, gpus_holdouts),
-        in_parts(asked_batches, asked_gpus),
+        in_parts(batches_in_use, gpus_in_use),
     ),
 )
