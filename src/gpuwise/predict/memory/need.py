@@ -96,7 +96,7 @@ class MemoryNeed(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """Bytes for each row, with the interval."""
         self._check_fitted()
-        raw, scale, of_kind = self._need(X), self._scale(X), np.array(kinds(X))
+        raw, scale, of_kind = self.expected(X), self._scale(X), np.array(kinds(X))
         made = np.empty((3, len(raw)))
         for kind in sorted(set(of_kind.tolist())):
             of = of_kind == kind
@@ -113,7 +113,7 @@ class MemoryNeed(Predictor):
         The residuals of architectures left out, each blurred by Silverman's rule so that few of them suffice.
         """
         self._check_fitted()
-        raw = self._need(X)
+        raw = self.expected(X)
         capacity = np.broadcast_to(np.asarray(capacity_bytes, dtype=np.float64), raw.shape)
         if np.any(capacity <= 0):
             raise PredictionError(f"a capacity of {capacity.min():g} bytes; it must be above 0")
@@ -139,7 +139,8 @@ class MemoryNeed(Predictor):
 
     # -- what it is made of -------------------------------------------------------------------------------------------
 
-    def _need(self, X: Columns) -> Floats:  # noqa: N803
+    def expected(self, X: Columns) -> Floats:  # noqa: N803
+        """Bytes for each row in the middle, before the margin against running out of memory."""
         return np.asarray(grown(X, np.asarray(sum(self._weighted(X).values()))) + self._contexts(X))
 
     def _weighted(self, X: Columns) -> dict[str, Floats]:  # noqa: N803
@@ -170,7 +171,7 @@ class MemoryNeed(Predictor):
         A pool is off by its doublings, whatever is in it.
         """
         parts = self._weighted(X)
-        return np.where(pooled(X), 1.0, SURE + (parts["winograd"] + parts["fft"]) / self._need(X))
+        return np.where(pooled(X), 1.0, SURE + (parts["winograd"] + parts["fft"]) / self.expected(X))
 
     def _margin(self, kind: str, quantile: float) -> float:
         """How far above the middle estimate the value is given, in log space, for a scale of 1."""
@@ -203,7 +204,7 @@ class MemoryNeed(Predictor):
         for out in folds(rows["architecture"], len(y)):
             self._learn(rows_where(dict(rows), ~out), y[~out], ways)
             asked = rows_where(dict(rows), out)
-            need[out], scale[out] = self._need(asked), self._scale(asked)
+            need[out], scale[out] = self.expected(asked), self._scale(asked)
         return need, scale
 
     def _learn(self, rows: Table, y: Floats, ways: dict[str, Way]) -> None:
