@@ -48,8 +48,8 @@ def test_a_predictor_that_keeps_to_the_contract_passes() -> None:
     check_predictor(Proportional(), *data())
 
 
-class Forgets(Proportional):
-    def fit(self, X: Any, y: Any) -> Forgets:  # noqa: N803
+class ChangesParameters(Proportional):
+    def fit(self, X: Any, y: Any) -> ChangesParameters:  # noqa: N803
         self.floor = 1.0
         super().fit(X, y)
         return self
@@ -75,10 +75,14 @@ class Eager(Proportional):
 
 @pytest.mark.parametrize(
     ("kind", "complaint"),
-    [(Forgets, "fit changes the parameters"), (Narrow, "begins above its value"), (Random, "two fits on the same data"),
-     (Eager, "the constructor learns")],
-)  # fmt: skip
-def test_one_that_does_not_is_told_why(kind: type[Predictor], complaint: str) -> None:
+    [
+        (ChangesParameters, "fit changes the parameters"),
+        (Narrow, "begins above its value"),
+        (Random, "two fits on the same data"),
+        (Eager, "the constructor learns"),
+    ],
+)
+def test_one_that_does_not_gets_an_error_that_says_why(kind: type[Predictor], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_predictor(kind(), *data())
 

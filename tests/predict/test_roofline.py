@@ -1,4 +1,4 @@
-"""Step time from the graph: sums over operators, their beliefs, and what is said of GPUs that were never measured."""
+"""Step time from the graph: sums over operators, their priors, and predictions for GPUs that were never measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpuwise.predict.fitting.data import timm_bench, torchvision_bench
 from gpuwise.predict.fitting.graphs.summaries import summaries, summary, traced, with_work
 from gpuwise.predict.time.operator_sum import OperatorSum
 from gpuwise.predict.time.roofline import RooflineTime
-from gpuwise.predict.time.terms import NAMES, beliefs, host_counts, terms
+from gpuwise.predict.time.terms import NAMES, host_counts, priors, terms
 from gpuwise.predict.time.work import work
 
 
@@ -48,7 +48,7 @@ def test_it_keeps_the_contract() -> None:
 
 def test_efficiencies_are_found() -> None:
     table, time = made_steps()
-    factors, launches = beliefs()
+    factors, launches = priors()
     found = OperatorSum.of(terms(table), host_counts(table), list(table["host"]), time, factors, launches, 0.9)
     gpu = np.mean([effect[0] for effect in found.machines.values()])
     assert np.exp(found.factors[NAMES.index("conv1x1 flops")] + gpu) == pytest.approx(2.0, rel=0.05)
@@ -56,7 +56,7 @@ def test_efficiencies_are_found() -> None:
 
 def test_factors_without_data_stay_as_believed() -> None:
     table, time = made_steps()
-    factors, launches = beliefs()
+    factors, launches = priors()
     found = OperatorSum.of(terms(table), host_counts(table), list(table["host"]), time, factors, launches, 0.9)
     assert found.factors[NAMES.index("attention flops")] == pytest.approx(factors[NAMES.index("attention flops")])
 

@@ -62,8 +62,8 @@ def test_old_observations_are_forgotten_beyond_what_is_kept() -> None:
 
 def test_few_sizes_give_a_wide_interval() -> None:
     few = ParameterServerSpeed().observe([1, 1], [1, 2], [1.0, 1.8])
-    told = few.estimate({"servers": [1.0], "workers": [2.0]})
-    assert told.high[0] / told.low[0] > 3.0
+    made = few.estimate({"servers": [1.0], "workers": [2.0]})
+    assert made.high[0] / made.low[0] > 3.0
 
 
 def test_parameter_servers_keep_the_contract() -> None:

@@ -75,8 +75,8 @@ def test_architectures_never_seen_are_predicted_where_the_formula_is_the_truth()
 def seen_as(busy: float, kernels: float, step_s: float, fitted: GpuUtilization) -> float:
     """The prediction for a job whose kernels' work takes a share of the step."""
     asked = {name: np.asarray(column)[:1] for name, column in world(6)[0].items()}
-    told = {"busy_frac": busy, "kernels": kernels, "step_time_s": step_s, "busy_time_s": busy * step_s}
-    return float(fitted.predict({**asked, **{name: np.array([value]) for name, value in told.items()}})[0])
+    made = {"busy_frac": busy, "kernels": kernels, "step_time_s": step_s, "busy_time_s": busy * step_s}
+    return float(fitted.predict({**asked, **{name: np.array([value]) for name, value in made.items()}})[0])
 
 
 def test_a_small_job_that_waits_for_its_data_is_seen_at_little_work() -> None:

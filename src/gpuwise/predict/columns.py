@@ -28,7 +28,7 @@ def strings(X: Columns, name: str) -> list[str]:  # noqa: N803
 
 
 def rows_where(X: Mapping[str, Any], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
-    """The rows of a dict of columns for which ``mask`` holds; also takes row numbers."""
+    """The rows of a dict of columns for which ``mask`` is true; also takes row numbers."""
     return {name: np.asarray(column)[mask] for name, column in X.items()}
 
 
@@ -42,12 +42,12 @@ def has_column(X: Columns, name: str) -> bool:  # noqa: N803
 
 
 def floats_or(X: Columns, name: str, count: int, otherwise: float) -> Floats:  # noqa: N803
-    """A column as numbers, or so many times the same number."""
+    """A column as numbers, or ``count`` times the same number."""
     return floats(X, name) if has_column(X, name) else np.full(count, otherwise)
 
 
 def strings_or(X: Columns, name: str, count: int, otherwise: str) -> list[str]:  # noqa: N803
-    """A column as text, or so many times the same text."""
+    """A column as text, or ``count`` times the same text."""
     return strings(X, name) if has_column(X, name) else [otherwise] * count
 
 

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuwise.graph.onnx.formulas import FREE, Node, Shape, Value
+from gpuwise.graph.onnx.formulas import FORMULAS, FREE, Node, Shape, Value
 from gpuwise.graph.onnx.shapes import is_float, shapes_of, width_of, with_shapes
 from gpuwise.graph.onnx.training_step import StepMaker
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, update_ops
@@ -203,8 +203,6 @@ def _stored(graph: Any) -> list[str]:
 
 def _only_moves(node: Any, weights: set[str], stored: dict[str, Any]) -> bool:
     """Whether a node only changes the shape, order or type of a parameter."""
-    from gpuwise.graph.onnx.formulas import FORMULAS
-
     moves = node.op_type in FREE or (node.op_type in FORMULAS and FORMULAS[node.op_type][0] is Kind.COPY)
     moves = moves or node.op_type == "DequantizeLinear"
     given = [name for name in node.input if name]

@@ -1,4 +1,4 @@
-"""A recipe: how a shipped predictor is fitted from data, and how its error is measured on data left out."""
+"""A recipe: how a shipped predictor is fitted from data, where the data come from, and how its error is measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Recipe:
     name: str
     """The file it is shipped as."""
     what: str
-    """What it predicts, in a line."""
+    """What it predicts, in one line."""
     data: tuple[str, ...]
     """The data sets it is fitted to, by their folders: only those with a permissive licence."""
     fit: Callable[[Path], Predictor]
@@ -33,7 +33,7 @@ class Recipe:
     holdouts: Callable[[Path], Iterator[Holdout]]
     """Its errors on data left out of a fit; may use other data sets too."""
     in_use: Callable[[Path, Any], Iterator[Holdout]]
-    """The errors of a predictor that is fitted already on all data that are there, as far as it can be asked."""
+    """The errors of a predictor that is fitted already, on all data available."""
 
 
 Table = Mapping[str, Any]
@@ -41,7 +41,7 @@ PERMISSIVE = ("Apache-2.0", "MIT", "BSD", "ISC", "CC0", "CC-BY-4.0", "Unlicense"
 
 
 def in_parts(*parts: Callable[..., Iterator[Holdout]]) -> Callable[..., Iterator[Holdout]]:
-    """Holdouts one after the other; those whose data are missing are left out, which is told."""
+    """Holdouts one after the other; those whose data are missing are left out, which is logged."""
 
     def holdouts(*given: Any) -> Iterator[Holdout]:
         for part in parts:
@@ -56,9 +56,9 @@ def in_parts(*parts: Callable[..., Iterator[Holdout]]) -> Callable[..., Iterator
 def all_rows(
     name: str, predictor: Predictor, rows: Table, measured: str, unit: str, data: tuple[str, ...], group: str
 ) -> Holdout:
-    """A fitted predictor asked for all rows, one group after the other; ``measured`` and ``group`` are columns.
+    """A fitted predictor applied to all rows, one group after the other; ``measured`` and ``group`` are columns.
 
-    A group that it cannot say anything about, such as an unknown GPU, gets NaN, and that is told.
+    A group that it cannot predict, such as an unknown GPU, gets NaN, which is logged.
     """
     groups = np.asarray([str(each) for each in rows[group]])
     return Holdout(
@@ -68,13 +68,13 @@ def all_rows(
         left_out="nothing: the predictor in use",
         unit=unit,
         measured=np.asarray(rows[measured], dtype=np.float64),
-        estimates=Estimates.spread(len(groups), _answers(predictor, rows, groups)),
+        estimates=Estimates.spread(len(groups), _estimates(predictor, rows, groups)),
         group=groups.tolist(),
         note="flatters a predictor that was fitted to the same data",
     )
 
 
-def _answers(predictor: Predictor, rows: Table, groups: NDArray[Any]) -> Iterator[tuple[Bools, Estimates]]:
+def _estimates(predictor: Predictor, rows: Table, groups: NDArray[Any]) -> Iterator[tuple[Bools, Estimates]]:
     for group in np.unique(groups):
         try:
             yield groups == group, predictor.estimate(rows_where(rows, groups == group))
@@ -103,17 +103,17 @@ def left_out(rows: Table, parts: Iterable[Bools], fit: Callable[[dict[str, Any]]
 
 
 def source_of(data: Path, name: str) -> Source:
-    """Where a data set comes from, and under which licence, as its SOURCE.md says."""
+    """The repository and licence of a data set, from its SOURCE.md."""
     path = data / name / "SOURCE.md"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         log_left_out(f"where data set {name} comes from: there is no {path}. Do not ship what is fitted to it")
         return Source(name, "", "")
-    said = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
-    if not said.get("Licence"):
+    given = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
+    if not given.get("Licence"):
         log_left_out(f"the licence of data set {name}: {path} names none. Do not ship what is fitted to it")
-    return Source(name, said.get("Repository", ""), said.get("Licence", ""))
+    return Source(name, given.get("Repository", ""), given.get("Licence", ""))
 
 
 def is_permissive(source: Source) -> bool:

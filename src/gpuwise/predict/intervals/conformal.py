@@ -15,7 +15,7 @@ DIGITS = 6
 TAIL = 0.95
 """The end of the usual interval, where the factor of `spread_of_few` is taken."""
 MOST_KEPT = 400
-"""More residuals than these say no more about the quantiles that are asked for."""
+"""More residuals than these do not improve the quantiles that are used."""
 
 
 @packable
@@ -60,12 +60,12 @@ class Conformal:
         return Estimates(value, value * np.exp(low * wide), value * np.exp(high * wide), in_domain)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         return {"residuals": self.residuals.tolist(), "count": self.count}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         made = cls(document["residuals"])
         made.count = document["count"]
         return made
@@ -114,14 +114,14 @@ def left_out(
 
 
 def spread_of_few(groups: int) -> float:
-    """How much wider an interval must be that few groups stand behind: Student's quantile over the normal one."""
+    """How much wider an interval from few groups must be: Student's quantile over the normal one."""
     from scipy.special import ndtri, stdtrit  # takes a while to import, and only a fit needs it
 
     return float(stdtrit(max(groups - 1, 1), TAIL) / ndtri(TAIL))
 
 
 def widened(residuals: Floats, groups: int) -> Floats:
-    """Residuals spread about their middle as few groups ask for; those of a single group stay as they are."""
+    """Residuals spread about their median by `spread_of_few`, as rows of one group err alike; one group stays as is."""
     if groups < 2:
         return residuals
     middle = np.median(residuals)

@@ -1,4 +1,4 @@
-"""What a predictor was fitted on, so that it can say what lies outside."""
+"""The domain of a fit: ranges and names of its data, beyond which a predictor extrapolates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwise.predict.base import Bools, Columns, packable
 from gpuwise.predict.columns import floats, strings
 
 MARGIN = 1.25
-"""So far beyond the largest and smallest value of the fit, as a factor, still counts as inside."""
+"""Up to this factor beyond the largest and smallest value of the fit still counts as inside."""
 
 
 @packable
@@ -40,10 +40,10 @@ class Domain:
         return np.asarray(inside, dtype=np.bool_)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         return {"ranges": self.ranges, "names": self.names}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         return cls({name: (low, high) for name, (low, high) in document["ranges"].items()}, document["names"])

@@ -213,12 +213,12 @@ class MemoryNeed(Predictor):
         self.growths_ = {framework: growth for framework, (_, growth) in ways.items()}
         for framework, way in ways.items():
             of = rows["framework"] == framework
-            plain, held = of & ~pooled(rows), of & pooled(rows)
+            plain, in_pool = of & ~pooled(rows), of & pooled(rows)
             if plain.any():
                 found = solve(rows_where(dict(rows), plain), y[plain], *way)
                 self.coefficients_[framework], self.contexts_[framework] = found
-            if held.any():
-                self._learn_contexts(framework, rows_where(dict(rows), held), y[held])
+            if in_pool.any():
+                self._learn_contexts(framework, rows_where(dict(rows), in_pool), y[in_pool])
 
     def _learn_contexts(self, framework: str, rows: dict[str, Any], y: Floats) -> None:
         """Of a pool that grows in steps: the middle of what was measured beside the pool."""
@@ -229,7 +229,7 @@ class MemoryNeed(Predictor):
 
 
 def _domain_columns(X: Columns) -> dict[str, Any]:  # noqa: N803
-    """Names go together: a GPU measured with one framework says nothing of another framework's context there."""
+    """Names are combined: the context of one framework on a GPU is not that of another."""
     numbers = {name: floats(X, name) for name in ("parameter_bytes", "saved_bytes")}
     return {**numbers, **{name: strings(X, name) for name in NAMES}, PLACE: places(X)}
 

@@ -1,4 +1,4 @@
-"""The parts of a training job's memory: their sizes, and what physics says of their coefficients."""
+"""The parts of a training job's memory: their sizes, from its graph, and the priors of their coefficients."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def places(X: Columns) -> list[str]:  # noqa: N803
 
 
 def trained_bytes(X: Columns) -> Floats:  # noqa: N803
-    """Parameters that are trained, in bytes; all of them where a table does not say."""
+    """Parameters that are trained, in bytes; all of them without such a column."""
     return floats(X, "trainable_bytes" if has_column(X, "trainable_bytes") else "parameter_bytes")
 
 
@@ -125,9 +125,9 @@ def sizes(X: Columns, growth: Floats) -> dict[str, Floats]:  # noqa: N803
 
 
 def pooled(X: Columns) -> NDArray[np.bool_]:  # noqa: N803
-    """Whether a row's memory is held by a pool that grows by doubling."""
-    held = (np.array(strings(X, "framework")) == "tensorflow") & (np.array(strings(X, "measure")) == DEVICE)
-    return np.asarray(held, dtype=np.bool_)
+    """Whether a row's memory is in a pool that grows by doubling."""
+    is_pool = (np.array(strings(X, "framework")) == "tensorflow") & (np.array(strings(X, "measure")) == DEVICE)
+    return np.asarray(is_pool, dtype=np.bool_)
 
 
 def grown(X: Columns, tensors: Floats) -> Floats:  # noqa: N803

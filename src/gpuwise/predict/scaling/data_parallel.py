@@ -25,7 +25,7 @@ class AllReduceScaling(Predictor):
 
     Columns: ``batch`` (samples per GPU and step), ``gpus``, ``nodes``; measured: ``step_time_s``. How far
     synchronization hides behind computation is chosen by cross-validation over placements. Called with arrays it gives
-    steps per second; sizes that were asked before are looked up.
+    steps per second; results are cached.
     """
 
     def __init__(self, superlinear: bool = True) -> None:
@@ -102,9 +102,9 @@ class TypicalScaling(Predictor):
         if len(np.unique(models)) < 2 or len(models) != len(measured):
             raise PredictionError(f"{len(np.unique(models))} models; at least two are needed, and a name in each row")
         table["share"] = _shares(models)
-        said = left_out(_typical, table, measured, models, count=self.folds)
+        predicted = left_out(_typical, table, measured, models, count=self.folds)
         self.theta_ = _theta(table, measured)
-        errors = np.log(measured) - np.log(said)
+        errors = np.log(measured) - np.log(predicted)
         self.interval_ = Conformal(np.concatenate([_few(errors[models == each]) for each in np.unique(models)]))
         self.domain_ = Domain.of(table, names)
         return self
@@ -118,12 +118,12 @@ class TypicalScaling(Predictor):
 
 
 def _checked(X: Columns, y: ArrayLike, names: tuple[str, ...]) -> tuple[dict[str, Floats], Floats]:  # noqa: N803
-    """The columns and what was measured, of rows that can be."""
+    """The columns and the measured times, checked."""
     table, measured = {name: positive(X, name, LEAST.get(name)) for name in names}, np.asarray(y, dtype=np.float64)
     counts = [len(column) for column in (*table.values(), np.atleast_1d(measured))]
     if counts[-1] == 0 or len(set(counts)) > 1:
-        told = ", ".join(str(count) for count in counts)
-        raise PredictionError(f"{', '.join(names)} and measured times have {told} rows; one or more of each is needed")
+        rows = ", ".join(str(count) for count in counts)
+        raise PredictionError(f"{', '.join(names)} and measured times have {rows} rows; one or more of each is needed")
     check_positive(measured, "measured step time")
     return table, measured
 
@@ -141,7 +141,7 @@ def _shares(models: NDArray[Any]) -> Floats:
 
 
 def _few(errors: Floats) -> Floats:
-    """So many quantiles of one model's errors, that each model counts the same."""
+    """A fixed number of quantiles of the errors of one model, so that each model counts the same."""
     return np.asarray(np.quantile(errors, np.linspace(0.0, 1.0, 21)))
 
 

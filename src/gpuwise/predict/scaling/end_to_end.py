@@ -1,4 +1,4 @@
-"""End-to-end time by linear regression, as Ardagna et al. (Politecnico di Milano) do it."""
+"""End-to-end time by stepwise linear regression, as Ardagna et al. (Politecnico di Milano) do it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENTER = 0.05
 REMOVE = 0.10
 """Probabilities of the partial F test: below the first a feature enters, above the second it leaves again."""
 LEAST = 1e-3
-"""A straight line may say less than 0 s; never less than this share of the shortest time seen."""
+"""A straight line may go below 0 s; predictions are at least this share of the shortest time measured."""
 
 
 class EndToEndTime(Predictor):
@@ -28,7 +28,7 @@ class EndToEndTime(Predictor):
 
     Columns, whichever are given: ``iterations``, ``batch`` (samples per GPU and step), ``gflops`` (of the GPUs, per
     second), ``gpus``, ``nodes``, ``threads`` (that read data), ``disk_delay_s``; the last two may be 0, which leaves
-    their inverses out, and can be asked for if it was in the data. Measured: ``time_s``. With ``by`` (the name of a
+    their inverses out, and can be predicted for if it was in the data. Measured: ``time_s``. With ``by`` (the name of a
     column) there is one regression for each of its values, as Gianniti, Zhang and Ardagna (CLOSER 2019) fit
     one for each network, framework and GPU type. The interval comes from leaving out the largest fifth of the rows of
     each regression, since extrapolation is what it is used for.
@@ -73,7 +73,7 @@ class EndToEndTime(Predictor):
             if group not in self.models_:
                 raise PredictionError(f"{self.by} {str(group)!r} was not in the data of the fit")
             mine = np.flatnonzero(groups == group)
-            value[mine] = _said(self.models_[str(group)], {name: column[mine] for name, column in table.items()})
+            value[mine] = _predicted(self.models_[str(group)], {name: column[mine] for name, column in table.items()})
         return self.interval_.around(value, coverage, np.broadcast_to(self.domain_.contains(table), (count,)).copy())
 
     def _groups(self, X: Columns, count: int) -> Any:  # noqa: N803
@@ -103,8 +103,8 @@ class EndToEndTime(Predictor):
         if len(kept) < 3:
             return []
         model = self._fitted({name: column[kept] for name, column in table.items()}, time_s[kept])
-        said = _said(model, {name: column[out] for name, column in table.items()})
-        return [float(each) for each in np.log(time_s[out]) - np.log(said)]
+        predicted = _predicted(model, {name: column[out] for name, column in table.items()})
+        return [float(each) for each in np.log(time_s[out]) - np.log(predicted)]
 
 
 def _least(name: str) -> float | None:
@@ -119,7 +119,7 @@ def _table(X: Columns, names: list[str], count: int) -> dict[str, Floats]:  # no
     return table
 
 
-def _said(model: dict[str, Any], table: dict[str, Floats]) -> Floats:
+def _predicted(model: dict[str, Any], table: dict[str, Floats]) -> Floats:
     count = len(next(iter(table.values())))
     columns = [_term(name, table) for name in model["terms"]]
     features = np.stack(columns, axis=1) if columns else np.zeros((count, 0))
@@ -192,7 +192,7 @@ def _worst_to_drop(features: Floats, y: Floats, chosen: list[int], remove: float
 
 
 def _probability(before: float, after: float, free: int) -> float:
-    """Of an F as large as this by chance, for one more feature; a perfect fit needs none."""
+    """The probability of such an F by chance, for one more feature; a perfect fit needs none."""
     from scipy.special import fdtrc  # takes a while to import, and only a fit needs it
 
     if before <= 1e-24:

@@ -37,7 +37,7 @@ class ParameterServerSpeed(Predictor):
         return self._refit(floats(X, "servers"), floats(X, "workers"), np.asarray(y, dtype=np.float64))
 
     def observe(self, servers: ArrayLike, workers: ArrayLike, steps_per_s: ArrayLike) -> Self:
-        """Adds one or more measurements and fits again; the oldest beyond ``keep`` are forgotten."""
+        """Adds one or more measurements and fits again; the oldest beyond ``keep`` are dropped."""
         new = [np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (servers, workers, steps_per_s)]
         if hasattr(self, "rows_"):
             new = [np.concatenate([old, each]) for old, each in zip(self.rows_, new, strict=True)]

@@ -23,7 +23,7 @@ def rates(gpus: Sequence[str], precisions: Sequence[str] | str = "fp32") -> dict
 
 
 def is_known(gpu: str) -> bool:
-    """Whether enough is published about a GPU type to foresee anything of it: rates, bandwidth and memory."""
+    """Whether rates, bandwidth and memory of a GPU type are published, as predictions need."""
     kind = gpu_type(gpu)
     return None not in (kind.fp32_tflops, kind.memory_bandwidth_bytes_per_s, kind.memory_bytes)
 
@@ -65,5 +65,5 @@ def _figures(gpu: str, precision: str) -> tuple[float, float, float, float]:
 
 
 def _half(fp16: float | None, fp32: float | None) -> float | None:
-    """Without tensor cores halves are computed at the better of both rates: some GPUs run them slower than singles."""
+    """Without tensor cores, FP16 runs at the better of both rates: some GPUs run it slower than FP32."""
     return max((each for each in (fp16, fp32) if each is not None), default=None)

@@ -49,7 +49,7 @@ class StepTime(Predictor):
         return self
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
-        """Seconds of each step; `sources` says where each comes from."""
+        """Seconds of each step; `sources` gives the origin of each."""
         self._check_fitted()
         nearby = self._nearby(X)
         out = self.roofline_.estimate(X, coverage)

@@ -17,8 +17,8 @@ FEW = 3
 SHIFTS = [step / 50 for step in range(-20, 21)]
 SHARES = (0.25, 0.375, 0.5, 0.625, 0.75)
 EVEN = 0.5
-"""The share of compute that is believed in without data: training mixes work bound by compute and by memory."""
-BELIEF = 0.02
+"""The prior share of compute: training mixes work bound by compute and by memory."""
+PRIOR_COST = 0.02
 """How much smaller the mean error must be for each quarter that the share is away from even: few GPUs are measured."""
 
 
@@ -74,7 +74,7 @@ class GpuTransfer(Predictor):
     def _share(self, rows: Mapping[str, Any], times: Floats) -> float:
         def cost(share: float) -> float:
             value = self._values(*_others(rows), share)
-            return float(np.mean(np.abs(log_ratio(times, value)))) + BELIEF * abs(share - EVEN) / 0.25
+            return float(np.mean(np.abs(log_ratio(times, value)))) + PRIOR_COST * abs(share - EVEN) / 0.25
 
         return min(SHARES, key=cost)
 

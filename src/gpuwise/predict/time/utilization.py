@@ -55,8 +55,8 @@ class GpuUtilization(Predictor):
     columns. Among these and their options one is chosen by grid search with cross-validation in ``parts`` that leave
     architectures out, by the squared error of log(1 + percent): the formula, unless another is surely better.
 
-    Columns: ``testbed`` (who measured, with which framework), ``busy_frac`` (device-busy time over step time, as the
-    time model has it; the roofline's of `busy` where ``kernels`` are known), ``busy_time_s``, ``step_time_s``,
+    Columns: ``testbed`` (where measured, with which framework), ``busy_frac`` (device-busy time over step time, as the
+    time model has it; that of `work_row` where ``kernels`` are known), ``busy_time_s``, ``step_time_s``,
     ``flops``, ``kernels``, ``batch_size``, ``parameter_bytes``, ``activation_bytes``, all for one step; NaN where not
     known. For `fit` also ``architecture``. Outside are other testbeds, and sizes in `RANGED` beyond those of the fit.
     """

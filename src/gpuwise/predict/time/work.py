@@ -1,4 +1,4 @@
-"""What a step has to do, as a row of numbers: the graph's totals, and how well its shapes suit a GPU's tiles."""
+"""The work of a step as a row of numbers: totals of its graph, how well shapes suit a GPU's tiles, and busy time."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def _rounded(side: float, tile: int) -> float:
 
 
 def own_row(graph: Graph, gpu: str) -> dict[str, float]:
-    """FLOPs, kernels and busy time of a step as it was traced, at its own precision."""
+    """FLOPs, kernels and busy time of a step as traced, at its own precision."""
     return _row(graph, graph, 0.0, gpu, 1, str(graph.precision))
 
 
 def work_row(small: Graph, large: Graph, batch: float, gpu: str, pieces: int = 1) -> dict[str, float]:
-    """FLOPs, kernels and busy time of a step at a batch size, on the line through two traces at others.
+    """FLOPs, kernels and busy time of a step at a batch size, interpolated linearly between two traces.
 
-    The line tells apart what grows with the batch and what does not, like reading parameters. ``pieces`` is how often
+    Two traces separate what grows with the batch from what does not, like reading parameters. ``pieces`` is how often
     each kernel runs where the trace has what repeats over time only once. Products run in TF32 where the GPU has it, as
     frameworks have it by default.
     """

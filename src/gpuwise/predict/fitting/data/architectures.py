@@ -1,4 +1,4 @@
-"""Which architecture a name in a data set means, and what its graph says."""
+"""The architecture behind a name in a data set, and features of its graph."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GANDIVA: Mapping[str, Architecture] = {
 
 
 def architecture(name: str, known: Mapping[str, Architecture] | None = None) -> Architecture:
-    """What a name means: what the data set says, else torchvision's model of that name, else timm's."""
+    """The architecture of a name: as ``known`` for the data set, else torchvision's of that name, else timm's."""
     if known and name in known:
         return known[name]
     for library in ("torchvision", "timm"):
@@ -95,8 +95,8 @@ def memory_row(made: Architecture, batch: float, states: int) -> dict[str, float
     row = _features(made, memory_features)
     if row is None:
         return None
-    told = {"optimizer_states": float(states), "trainable_bytes": row["parameter_bytes"]}
-    return at_batch(row, TRACED, batch) | told
+    training = {"optimizer_states": float(states), "trainable_bytes": row["parameter_bytes"]}
+    return at_batch(row, TRACED, batch) | training
 
 
 def utilization_row(made: Architecture, batch: float, gpu: str) -> dict[str, float] | None:

@@ -59,7 +59,7 @@ def rate_of(given: Any) -> float:
 def colocated_pairs(data: Path) -> dict[str, NDArray[Any]]:
     """Two rows for each pair of single-GPU jobs on each GPU type, as `Interference` takes them, and their ``speed``.
 
-    ``gpu_util_frac`` was not measured: see `busy_fractions` for how it is told from the solo times.
+    ``gpu_util_frac`` was not measured: see `busy_fractions` for how it is derived from the solo times.
     """
     path = data / "gavel" / "simulation_throughputs.json"
     solo: Solo = {}
@@ -106,7 +106,7 @@ def colocated_matrix(data: Path) -> dict[str, NDArray[Any]]:
 
 
 def busy_fractions(times: dict[str, Floats]) -> dict[str, Floats]:
-    """The share of a solo step in which the GPU is busy, told from the step's times on several types of GPU.
+    """The share of a solo step in which the GPU is busy, derived from its times on several types of GPU.
 
     Host work takes as long beside any GPU, GPU work is R times faster on a faster one: of a step that is r times faster
     there, a share (r − 1)/(R − 1) is GPU work. R is the ratio that nine in ten jobs do not exceed. Each type is

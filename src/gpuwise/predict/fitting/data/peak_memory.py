@@ -79,23 +79,23 @@ def memory_table(
     ``data`` is the data set's name, ``states`` what its optimizer keeps for each parameter, ``known`` what its names of
     models mean; ``framework`` and ``measure`` are those of `MemoryNeed`.
     """
-    made, strange = [], set()
+    made, unknown = [], set()
     for peak in peaks:
         network = architecture(peak.model, known)
         features = memory_row(network, peak.batch, states)
         if features is None:
-            strange.add(peak.model)
+            unknown.add(peak.model)
             continue
         names = {"data": data, "label": f"{data}_{peak.model}", "architecture": network.network}
         how = {"framework": framework, "measure": measure, "gpu": peak.gpu, "batch_size": peak.batch}
         made.append(names | how | {"peak_bytes": peak.mib * MIB} | features)
-    log_unknown_models(data, strange)
+    log_unknown_models(data, unknown)
     return columns(made)
 
 
 @cache
 def _gpu(cores: int, sms: int) -> str:
-    """The GPU type with so many SMs and cores; without one, a name made of them."""
+    """The GPU type with these numbers of SMs and cores; without one, a name made of them."""
     for gpu in gpu_types().values():
         if gpu.sms != sms or not gpu.fp32_tflops or not gpu.boost_clock_mhz:
             continue

@@ -41,7 +41,7 @@ _PACKING = {  # GPU utilization in percent, minibatches a second when time-slice
     "ResNext-50": (98.9, 83.6),
 }
 _BATCH = {"VAE": 128.0, "SuperResolution": 4.0, "LSTM": 20.0, "ResNet-50": 32.0, "ResNext-50": 32.0}
-"""Not printed: the first three are the examples' own settings, the last two are assumed."""
+"""Not printed: the first three are the settings of the examples, the last two are assumed."""
 
 
 def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
@@ -51,20 +51,20 @@ def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
     it is not known. Memory bandwidth utilization and power, measured beside it, are not given.
     """
     step_s = _step_times(data)
-    made, strange = [], set()
+    made, unknown = [], set()
     for row in read_rows(data / "miso" / UTILIZATION, ("batch_size", "sm_util_pct")):
         model, batch = row["model"], row["batch_size"]
         made_of = architecture(model, MISO)
         work = utilization_row(made_of, batch, GPU)
         if work is None:
-            strange.add(model)
+            unknown.add(model)
             continue
         seconds = step_s.get((model, batch), np.nan)
         share = min(work["busy_time_s"] / seconds, 1.0)
         names = {"data": "miso", "testbed": "miso", "label": f"miso_{model}", "architecture": made_of.network}
         kept = {"util_pct": row["sm_util_pct"], "step_time_s": seconds, "busy_frac": share}
         made.append({**names, **kept, **work})
-    log_unknown_models("miso", strange)
+    log_unknown_models("miso", unknown)
     return columns(made)
 
 
