@@ -223,5 +223,5 @@ def test_near_names_stay_apart():
 def test_no_two_types_share_a_spelling():
     owner: dict[str, str] = {}
     for gpu in gpu_types().values():
-        for spelling in {catalogue._key(name) for name in (gpu.name, *gpu.aliases)}:
+        for spelling in {catalogue.spelling_key(name) for name in (gpu.name, *gpu.aliases)}:
             assert owner.setdefault(spelling, gpu.name) == gpu.name

@@ -12,9 +12,10 @@ import pytest
 
 from gpuwise.core.commands import Grant, MigSlice, Placement
 from gpuwise.core.job.needs import Sharing
+from gpuwise.devices import this_machine
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.devices.host import Host, this_host
-from gpuwise.devices.machine import MachineError, this_machine
+from gpuwise.devices.machine import MachineError
 
 GIB = 2**30
 MIB = 2**20
@@ -99,7 +100,7 @@ def test_stand_ins_are_always_whole():
     machine = CpuMachine(2, host=host(0, 1))
     machine.repartition(0, 1, ())
 
-    with pytest.raises(MachineError, match="CPU core 1, stand-in 1 cannot be cut"):
+    with pytest.raises(MachineError, match="CPU core 1, stand-in 1 cannot be partitioned"):
         machine.repartition(0, 1, (MigSlice("1g.5gb", 0, 143, GIB),))
 
 
@@ -122,9 +123,9 @@ def test_a_busy_core_reads_as_busy():
 
 def test_memory_is_that_of_the_processes_and_their_children():
     machine = CpuMachine(3, host=host(0, 1))
-    child = "import sys; held = bytearray(64 << 20); print(flush=True); sys.stdin.read()"
+    child = "import sys; block = bytearray(64 << 20); print(flush=True); sys.stdin.read()"
     parent = (
-        "import subprocess, sys; held = bytearray(128 << 20)\n"
+        "import subprocess, sys; block = bytearray(128 << 20)\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
         "child.stdout.readline(); print(flush=True); child.wait()"
     )
@@ -152,7 +153,7 @@ def test_a_core_that_was_taken_away_is_lost():
     if len(cores) < 2:
         pytest.skip("needs two usable cores, to take one away")
     program = (
-        "import os; from gpuwise.devices.machine import this_machine\n"
+        "import os; from gpuwise.devices import this_machine\n"
         "machine = this_machine(devices=3); before = machine.lost()\n"
         f"os.sched_setaffinity(0, [{cores[0]}]); print(sorted(before), sorted(machine.lost()))"
     )

@@ -1,12 +1,13 @@
-"""The way in: what is opened when, and that nobody pays for it who does not."""
+"""Opening this machine: what is opened when, and that importing the package alone loads no driver."""
 
 import subprocess
 import sys
 
 import pytest
 
+from gpuwise.devices import this_machine
 from gpuwise.devices.cpu import CpuMachine
-from gpuwise.devices.machine import MachineError, this_machine
+from gpuwise.devices.machine import MachineError
 
 
 def test_stand_ins_that_are_asked_for_say_so():

@@ -7,8 +7,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.needs import slice_name
 from gpuwise.core.units import GIB
 from gpuwise.devices.catalogue import gpu_types
-from gpuwise.devices.mig import is_valid, mig_profiles, partitions
-from gpuwise.devices.mig_slices import check_cut, has_mig, layout_of, slices_of
+from gpuwise.devices.mig import check_slices, has_mig, is_valid, layout_of, mig_profiles, partitions, slices_of
 
 WITH_MIG = [name for name in gpu_types() if has_mig(name)]
 
@@ -31,7 +30,7 @@ def test_every_partition_makes_slices_that_pass_the_check(gpu):
     for layout in partitions(gpu):
         slices = slices_of(gpu, layout)
         assert sum(piece.milli for piece in slices) <= 1001  # seven times 143 is 1001
-        check_cut(gpu, slices)
+        check_slices(gpu, slices)
 
 
 def test_slices_have_the_shares_and_the_memory_of_their_profiles():
@@ -58,21 +57,21 @@ GOOD = MigSlice("3g.20gb", 0, 429, 19.5 * GIB)
         "a type without MIG": ("V100", (GOOD,), "V100 has no MIG"),
         "an unknown profile": ("A100", (GOOD._replace(profile="5g.20gb"),), "5g.20gb"),
         "a profile of another type": ("H100", (GOOD,), "3g.20gb"),
-        "a wrong start": ("A100", (GOOD._replace(start=1),), "cannot be cut into 3g.20gb at 1"),
-        "an overlap": ("A100", (GOOD, MigSlice("1g.5gb", 3, 143, 4.75 * GIB)), "cannot be cut into"),
+        "a wrong start": ("A100", (GOOD._replace(start=1),), "cannot be partitioned into 3g.20gb at 1"),
+        "an overlap": ("A100", (GOOD, MigSlice("1g.5gb", 3, 143, 4.75 * GIB)), "cannot be partitioned into"),
         "a wrong share": ("A100", (GOOD._replace(milli=500),), "429/1000 of it, not 500"),
         "too much memory": ("A100", (GOOD._replace(memory_bytes=30 * GIB),), "19.5 GiB of memory, not 30 GiB"),
     }.values(),
 )
 def test_a_cut_that_the_hardware_does_not_allow_is_refused(gpu, slices, says):
     with pytest.raises(GpuwiseError, match=says):
-        check_cut(gpu, slices)
+        check_slices(gpu, slices)
 
 
 @pytest.mark.parametrize(
     ("gpu", "slices"),
     [("V100", ()), ("cpu-core", (GOOD,)), ("A100", (GOOD,)), ("A100", (GOOD._replace(memory_bytes=20 * GIB),))],
-    ids=["made whole", "a type that nobody knows", "as the catalogue", "as another driver says"],
+    ids=["made whole", "a type that is not in the catalogue", "as the catalogue", "as another driver says"],
 )
 def test_other_cuts_pass(gpu, slices):
-    check_cut(gpu, slices)
+    check_slices(gpu, slices)

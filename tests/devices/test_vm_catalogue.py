@@ -107,7 +107,7 @@ def test_a_row_without_a_spot_price_has_none():
         "source": "s",
         "vms": {"x": ["T4", 2, 8, 16, "r", 1.5], "y": ["T4", 2, 8, 16, "r", 1.5, 0.5]},
     }
-    spots = {vm.name: vm.usd_per_hour_spot for vm in vms._parse({"columns": columns, "lists": [listed]})}
+    spots = {vm.name: vm.usd_per_hour_spot for vm in vms.parse({"columns": columns, "lists": [listed]})}
     assert spots == {"x": None, "y": 0.5}
 
 
@@ -176,7 +176,7 @@ def test_a_type_cannot_be_changed():
 
 def test_loading_is_quick():
     def load_s():
-        vms._catalogue.cache_clear()
+        vms.catalogue.cache_clear()
         started = time.process_time()
         vm_types()
         return time.process_time() - started

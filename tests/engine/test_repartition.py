@@ -26,7 +26,7 @@ def cut(*slices, node=0, device=0):
 @pytest.mark.parametrize(
     ("spec", "slices", "says"),
     {
-        "overlapping": ("1x1:A100", (*HALVES, MigSlice("1g.5gb", 3, 143, 4.75 * GIB)), "cannot be cut into"),
+        "overlapping": ("1x1:A100", (*HALVES, MigSlice("1g.5gb", 3, 143, 4.75 * GIB)), "cannot be partitioned into"),
         "without MIG": ("1x1:V100", HALVES, "V100 has no MIG"),
         "too large a share": ("1x1:A100", (HALVES[0]._replace(milli=900),), "429/1000"),
     }.values(),

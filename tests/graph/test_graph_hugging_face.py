@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tracing import product_macs
 
-from gpuwise.graph.models import hf_configs
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models import hugging_face
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, Phase
 
@@ -52,7 +52,7 @@ def ask(tmp_path: Path):
     def asked(config: object, batch: int = 2, **how: object) -> Graph:
         path = tmp_path / "config.json"
         path.write_text(config if isinstance(config, str) else json.dumps(config))
-        return graph_of(Ask(f"hf:{path}", batch, **how))
+        return graph_of(ModelSpec(f"hf:{path}", batch, **how))
 
     return asked
 
@@ -90,7 +90,7 @@ def test_a_model_of_images_takes_images_of_its_size_or_another(ask) -> None:
 def test_a_folder_or_a_config_without_a_prefix_will_do(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["bert"]))
     names = (f"hf:{tmp_path}", str(tmp_path / "config.json"))
-    first, second = (graph_of(Ask(name, 1, optimizer=Optimizer.NONE, sequence=8)) for name in names)
+    first, second = (graph_of(ModelSpec(name, 1, optimizer=Optimizer.NONE, sequence=8)) for name in names)
     assert first.ops == second.ops
 
 
@@ -137,27 +137,27 @@ def test_a_config_cannot_name_anything_but_a_model(ask) -> None:
 
 def test_a_config_that_is_not_there_is_named() -> None:
     with pytest.raises(GraphError, match=r"there is no file no/such/config\.json"):
-        graph_of(Ask("hf:no/such/config.json", 1))
+        graph_of(ModelSpec("hf:no/such/config.json", 1))
 
 
 def test_a_name_that_cannot_be_found_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, **_: object) -> None:
         raise OSError(f"{name} is not here\nand nowhere else")
 
-    monkeypatch.setattr(hf_configs, "_reach_hub", lambda: None)
+    monkeypatch.setattr(hugging_face, "_reach_hub", lambda: None)
     monkeypatch.setattr(library("transformers").AutoConfig, "from_pretrained", refuse)
     with pytest.raises(GraphError, match=r"no configuration for 'some/model'.*some/model is not here\)$"):
-        graph_of(Ask("hf:some/model", 1))
+        graph_of(ModelSpec("hf:some/model", 1))
 
 
 def test_without_the_hub_a_name_that_transformers_knows_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr(hf_configs, "_reach_hub", refuse)
-    graph = graph_of(Ask("hf:bert-base-uncased", 1, sequence=16))
+    monkeypatch.setattr(hugging_face, "_reach_hub", refuse)
+    graph = graph_of(ModelSpec("hf:bert-base-uncased", 1, sequence=16))
     # 110 million, and the head of a language model: its bias and the layer before it.
     assert graph.parameters == pytest.approx(110e6, rel=0.01)
-    assert any("could not be fetched" in note for note in graph.notes)
+    assert any("could not be downloaded" in note for note in graph.notes)
     with pytest.raises(GraphError, match=r"no configuration for 'bert-of-nobody'.*no network"):
-        graph_of(Ask("hf:bert-of-nobody", 1))
+        graph_of(ModelSpec("hf:bert-of-nobody", 1))

@@ -78,11 +78,11 @@ def test_a_layer_of_tokens_is_counted_for_each_token() -> None:
 
 def test_instance_norm_is_counted_for_one_image() -> None:
     torch = pytest.importorskip("torch")
-    from gpuwise.graph.models.by_name import Ask, graph_of_function
+    from gpuwise.graph.models.by_name import ModelSpec, graph_of_function
 
     def build(batch: int) -> object:
         return torch.nn.Sequential(torch.nn.Conv2d(3, 16, 1), torch.nn.InstanceNorm2d(16)), torch.zeros(batch, 3, 8, 8)
 
-    found = [layers(graph_of_function(build, Ask("instance", batch)))[1] for batch in (1, 8)]
+    found = [layers(graph_of_function(build, ModelSpec("instance", batch)))[1] for batch in (1, 8)]
     assert found[0] == found[1]
     assert found[0].channels_out == 16

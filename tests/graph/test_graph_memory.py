@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tracing import only, product_macs, traced
 
 from gpuwise.graph.ops import Kind, Optimizer, Phase
-from gpuwise.graph.torch.state import plain_kernels
+from gpuwise.graph.torch.prepare import plain_kernels
 
 
 def convolutions() -> nn.Module:

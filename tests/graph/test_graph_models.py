@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tracing import only
 
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, Phase, Precision
 
 HEAD = """
@@ -26,7 +26,7 @@ def ask(tmp_path: Path):
     def asked(code: str, batch: int = 4, name: str = "fn", **how: object) -> Graph:
         path = tmp_path / "model.py"
         path.write_text(HEAD + code)
-        return graph_of(Ask(f"{path}:{name}", batch, **how))
+        return graph_of(ModelSpec(f"{path}:{name}", batch, **how))
 
     return asked
 
@@ -108,7 +108,7 @@ def test_a_function_of_a_module_can_be_named(ask, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     try:
-        assert graph_of(Ask("some_package_of_models:fn", 4)).forward_macs == 4 * 8 * 3
+        assert graph_of(ModelSpec("some_package_of_models:fn", 4)).forward_macs == 4 * 8 * 3
     finally:
         sys.modules.pop("some_package_of_models", None)
     assert sys.path == before
@@ -121,7 +121,7 @@ def test_a_file_finds_what_lies_beside_it_and_another_file_its_own(tmp_path: Pat
         code = "def fn(batch):\n    import parts\n    return nn.Linear(8, parts.width), torch.empty(batch, 8)"
         (tmp_path / folder / "model.py").write_text(HEAD + code)
     before, known = list(sys.path), set(sys.modules)
-    graphs = [graph_of(Ask(f"{tmp_path / folder / 'model.py'}:fn", 1)) for folder in ("one", "two")]
+    graphs = [graph_of(ModelSpec(f"{tmp_path / folder / 'model.py'}:fn", 1)) for folder in ("one", "two")]
     assert [graph.forward_macs for graph in graphs] == [24, 40]
     assert sys.path == before
     assert "parts" not in sys.modules
@@ -226,7 +226,7 @@ BROKEN = {
     "a package that is missing": ("import no_such_package", "cannot be imported: No module named 'no_such_package'"),
     "no such function": ("def other(): pass", "model.py has no function 'fn'"),
     "a number in place of a function": ("fn = 3", "model.py has no function 'fn'"),
-    "arguments that nobody has": ("def fn(batch, depth): pass", "missing 1 required positional argument: 'depth'"),
+    "arguments that are not given": ("def fn(batch, depth): pass", "missing 1 required positional argument: 'depth'"),
     "nothing returned": ("def fn(batch): pass", r"must return \(module, inputs\).* it returned NoneType"),
     "a module alone": ("def fn(batch): return nn.Linear(8, 3)", "it returned Linear"),
     "an empty tuple": ("def fn(batch): return ()", "it returned a tuple of nothing"),
@@ -245,9 +245,9 @@ BROKEN = {
     ),
     "nothing to train": (
         "def fn(batch): return nn.Linear(8, 3).requires_grad_(False), torch.empty(4, 8)",
-        "nothing that the model gives depends on parameters that are trained",
+        "no output of the model depends on trained parameters",
     ),
-    "no numbers": (MODULE.format("return 'done'"), "the model gives str with no numbers to make a loss of"),
+    "no numbers": (MODULE.format("return 'done'"), "the model returns str without numbers for a loss"),
     "control flow that depends on data": (
         MODULE.format("return x if x.sum() > 0 else -x"),
         "in layer inner, control flow or a number depends on the values of tensors",
@@ -258,9 +258,9 @@ BROKEN = {
     ),
     "shapes that depend on data": (
         MODULE.format("return x[torch.nonzero(x)[0]]"),
-        "in layer inner, the shape of what aten.nonzero.default gives depends on the values of tensors",
+        "in layer inner, the shape of the output of aten.nonzero.default depends on the values of tensors",
     ),
-    "a mask as an index": (MODULE.format("return x[x > 0]"), "in layer inner, the shape of what aten"),
+    "a mask as an index": (MODULE.format("return x[x > 0]"), "in layer inner, the shape of the output of aten"),
     "data as an array": (
         MODULE.format("return torch.from_numpy(x.detach().numpy())"),
         "could not be run on its example",
@@ -296,7 +296,7 @@ NAMES = {
 @pytest.mark.parametrize(("name", "cause"), NAMES.items(), ids=lambda each: repr(each)[:30])
 def test_a_name_that_means_nothing_gets_one_line_that_says_what_would(name: str, cause: str) -> None:
     with pytest.raises(GraphError, match=cause) as error:
-        graph_of(Ask(name, 1))
+        graph_of(ModelSpec(name, 1))
     assert "\n" not in str(error.value)
 
 
@@ -312,7 +312,7 @@ def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
         path.write_bytes(pickle.dumps(Harm()))
         for name in (str(path), f"hf:{path}", f"{path}:fn"):
             with pytest.raises(GraphError) as error:
-                graph_of(Ask(name, 1))
+                graph_of(ModelSpec(name, 1))
             assert "unpickled" not in str(error.value)
 
 
@@ -333,9 +333,9 @@ def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked_is_refused(how: dict[str, object], cause: str) -> None:
     with pytest.raises(GraphError, match=cause):
-        Ask("torchvision:resnet18", **how)
+        ModelSpec("torchvision:resnet18", **how)
 
 
 def test_precision_and_optimizer_may_be_words() -> None:
-    ask = Ask("torchvision:resnet18", 1, "bf16", "adam")
+    ask = ModelSpec("torchvision:resnet18", 1, "bf16", "adam")
     assert (ask.precision, ask.optimizer) == (Precision.BF16, Optimizer.ADAM)

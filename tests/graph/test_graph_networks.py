@@ -8,7 +8,7 @@ import pytest
 from tracing import product_macs
 
 from gpuwise.graph.features import features
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import PRODUCTS, Graph, GraphError, Kind, Optimizer, Phase
 
@@ -25,7 +25,7 @@ def _torchvision() -> None:
 
 @cache
 def network(name: str, batch: int = BATCH, optimizer: Optimizer = Optimizer.MOMENTUM) -> Graph:
-    return graph_of(Ask(f"torchvision:{name}", batch, optimizer=optimizer))
+    return graph_of(ModelSpec(f"torchvision:{name}", batch, optimizer=optimizer))
 
 
 PUBLISHED = [
@@ -118,34 +118,34 @@ def test_a_graph_comes_back_from_its_document() -> None:
 
 
 def test_images_of_another_size_cost_in_proportion() -> None:
-    small = graph_of(Ask("torchvision:resnet18", BATCH, image=112))
+    small = graph_of(ModelSpec("torchvision:resnet18", BATCH, image=112))
     # All but the classifier works on planes of a quarter of the size; 7 × 7 becomes 4 × 4, which costs more.
     assert small.input_shape == (BATCH, 3, 112, 112)
     assert network("resnet18").forward_macs / 4 < small.forward_macs < network("resnet18").forward_macs / 3.5
 
 
 def test_a_transformer_of_images_is_told_the_size_it_has_to_know() -> None:
-    graph = graph_of(Ask("torchvision:vit_b_32", 1, optimizer=Optimizer.NONE, image=64))
+    graph = graph_of(ModelSpec("torchvision:vit_b_32", 1, optimizer=Optimizer.NONE, image=64))
     assert graph.input_shape == (1, 3, 64, 64)
     assert next(op for op in graph.ops if op.kind is Kind.ATTENTION).detail["m"] == 2 * 2 + 1
 
 
 def test_a_network_of_clips_is_given_clips() -> None:
-    graph = graph_of(Ask("torchvision:r3d_18", 1, optimizer=Optimizer.NONE, image=32))
+    graph = graph_of(ModelSpec("torchvision:r3d_18", 1, optimizer=Optimizer.NONE, image=32))
     assert graph.input_shape == (1, 3, 16, 32, 32)
 
 
 def test_a_network_that_looks_at_numbers_while_it_is_built_is_built_on_the_cpu_and_says_so() -> None:
-    graph = graph_of(Ask("torchvision:regnet_x_400mf", 1, optimizer=Optimizer.NONE))
+    graph = graph_of(ModelSpec("torchvision:regnet_x_400mf", 1, optimizer=Optimizer.NONE))
     assert graph.forward_macs / 1e9 == pytest.approx(0.4, rel=0.05)
     assert "built with its weights on the CPU" in graph.notes[0]
 
 
 def test_a_name_that_torchvision_does_not_have_gets_a_suggestion() -> None:
     with pytest.raises(GraphError, match=r"torchvision has no model 'resnet5'; did you mean .*resnet50"):
-        graph_of(Ask("torchvision:resnet5", 1))
+        graph_of(ModelSpec("torchvision:resnet5", 1))
 
 
 def test_images_too_small_for_a_network_are_refused_with_the_cause() -> None:
     with pytest.raises(GraphError, match=r"torchvision:alexnet: in layer features\.\d+, .*too small"):
-        graph_of(Ask("torchvision:alexnet", 1, image=8))
+        graph_of(ModelSpec("torchvision:alexnet", 1, image=8))

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from gpuwise.graph.layers import LayerKind, layers
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.ops import PRODUCTS, Graph, GraphError, Kind, Op, Optimizer, Phase, Precision
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -46,7 +46,7 @@ def ask(tmp_path: Path):
         out = [helper.make_tensor_value_info(nodes[-1].output[0], FLOAT, None)]
         graph = helper.make_graph(nodes, "graph", inputs, out, list(weights))
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), path)
-        return graph_of(Ask(str(path), batch, **how))
+        return graph_of(ModelSpec(str(path), batch, **how))
 
     return asked
 
@@ -347,7 +347,7 @@ def test_functions_of_the_file_are_put_in_place(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "graph", [given("x", "N", 8)], [given("y", "N", 6)], [weight("w", 8, 6)])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     onnx.save(helper.make_model(graph, functions=[own], opset_imports=opsets), tmp_path / "model.onnx")
-    read = graph_of(Ask(str(tmp_path / "model.onnx"), 2))
+    read = graph_of(ModelSpec(str(tmp_path / "model.onnx"), 2))
     assert [op.operator for op in read.of(Phase.FORWARD)] == ["onnx.Add", "onnx.MatMul"]
 
 
@@ -360,7 +360,7 @@ def test_weights_beside_a_file_are_not_looked_for(tmp_path: Path) -> None:
         [node("MatMul", "x w", "y")], "graph", [given("x", "N", 8)], [given("y", "N", 6)], [values]
     )
     (tmp_path / "model.onnx").write_bytes(helper.make_model(graph).SerializeToString())
-    assert graph_of(Ask(str(tmp_path / "model.onnx"), 2)).parameters == 48
+    assert graph_of(ModelSpec(str(tmp_path / "model.onnx"), 2)).parameters == 48
 
 
 # -- what cannot be read ----------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_a_file_that_is_none_or_damaged_is_refused(tmp_path: Path, content: byte
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(GraphError, match=r"model\.onnx: .*damaged") as error:
-        graph_of(Ask(str(path), 1))
+        graph_of(ModelSpec(str(path), 1))
     assert "\n" not in str(error.value)
 
 
@@ -383,7 +383,7 @@ def test_a_file_that_was_cut_off_anywhere_is_refused_or_read_but_never_breaks(tm
     for size in range(1, len(whole), 97):
         path.write_bytes(whole[:size])
         with pytest.raises(GraphError):
-            graph_of(Ask(str(path), 1))
+            graph_of(ModelSpec(str(path), 1))
 
 
 def test_a_file_with_bytes_changed_anywhere_is_refused_or_read_but_never_breaks(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_file_with_bytes_changed_anywhere_is_refused_or_read_but_never_breaks(
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x15]) + whole[place + 1 :])
         with contextlib.suppress(GraphError):
-            graph_of(Ask(str(path), 2))
+            graph_of(ModelSpec(str(path), 2))
 
 
 def branch(name: str) -> Any:
@@ -408,16 +408,16 @@ REFUSED = {
     ),
     "a shape that depends on data": (
         [node("NonZero", "x", "i"), node("Transpose", "i", "y")],
-        r"the shape of 'i' \(at NonZero 'the_i', of \(4, 8\)\) cannot be worked out",
+        r"the shape of 'i' \(at NonZero 'the_i', of \(4, 8\)\) cannot be inferred",
     ),
-    "an operator that nobody knows": (
+    "an unknown operator": (
         [helper.make_node("Magic", ["x"], ["h"], domain="own", name="trick"), node("Relu", "h", "y")],
-        "shapes cannot be worked out .*trick.*Magic",
+        "shapes cannot be inferred .*trick.*Magic",
     ),
-    "an input that nobody makes": ([node("Relu", "nowhere", "y")], "'nowhere'|'y'"),
+    "an input that no node makes": ([node("Relu", "nowhere", "y")], "'nowhere'|'y'"),
     "a product that does not fit": (
         [node("Gemm", "x w", "y")],
-        r"at Gemm 'the_y', of \(4, 8\), \(9, 6\)\) cannot be worked out",
+        r"at Gemm 'the_y', of \(4, 8\), \(9, 6\)\) cannot be inferred",
     ),
 }  # fmt: skip
 
@@ -433,4 +433,4 @@ def test_a_file_that_cannot_be_understood_gets_one_line_that_names_the_cause(ask
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(GraphError, match=r"there is no file no/such/model\.onnx"):
-        graph_of(Ask("no/such/model.onnx", 1))
+        graph_of(ModelSpec("no/such/model.onnx", 1))

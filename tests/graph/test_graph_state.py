@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from tracing import traced
 
-from gpuwise.graph.models.by_name import Ask, graph_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of
 from gpuwise.graph.ops import GraphError, Precision
 from gpuwise.graph.torch.trace import Built, trace
 
@@ -70,7 +70,7 @@ def test_a_trace_puts_back_what_it_and_the_model_have_set(tmp_path: Path, harm: 
     path.write_text(RUDE.format(harm))
     before = state()
     try:
-        graph_of(Ask(f"{path}:fn", 2, precision))
+        graph_of(ModelSpec(f"{path}:fn", 2, precision))
     except GraphError:
         assert harm != "pass"
     assert state() == before

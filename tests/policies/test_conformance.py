@@ -10,7 +10,7 @@ from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import GIB
-from gpuwise.devices.mig_slices import layout_of, slices_of
+from gpuwise.devices.mig import layout_of, slices_of
 from gpuwise.policies.registry import policies
 from gpuwise.sim.conformance import NotConformingError, check_policy
 

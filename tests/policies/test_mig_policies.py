@@ -12,7 +12,7 @@ from gpuwise.core.events import JobStarted, JobSubmitted, JobSuspended, NodeLost
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.units import GIB
-from gpuwise.devices.mig_slices import check_cut
+from gpuwise.devices.mig import check_slices
 from gpuwise.engine.drive import StalledError
 from gpuwise.policies.registry import make_policy
 from gpuwise.policies.slices.mig_gpus import MigGpus
@@ -55,7 +55,7 @@ def test_a_gpu_is_cut_for_a_second_job_and_the_first_comes_back_to_its_slice():
     # a saves until 105, the GPU is cut until 115; both end long before they would have one after the other
     assert all(end_s < 2000 for end_s in finished(result).values())
     for command in commands(result, Repartition):
-        check_cut("A100", command.slices)
+        check_slices("A100", command.slices)
 
 
 def test_the_time_of_a_cut_counts():

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from gpuwise.predict import registry
-from gpuwise.predict.base import Estimates, NotFittedError, PredictionError, Predictor, floats, pack, unpack
+from gpuwise.predict.base import Estimates, NotFittedError, PredictionError, Predictor, pack, unpack
+from gpuwise.predict.columns import floats
 from gpuwise.predict.conformance import check_predictor
+from gpuwise.predict.fitting.recipe import is_permissive, source_of
 from gpuwise.predict.fitting.scores import score
 from gpuwise.predict.intervals.conformal import Conformal, folds, left_out
 from gpuwise.predict.intervals.domain import Domain
@@ -33,7 +35,7 @@ class Proportional(Predictor):
     def estimate(self, X: Any, coverage: float = 0.9) -> Estimates:  # noqa: N803
         self._check_fitted()
         value = np.maximum(self.slope_ * floats(X, "x"), self.floor)
-        return self.interval_.around(value, coverage, self.domain_.holds(X))
+        return self.interval_.around(value, coverage, self.domain_.contains(X))
 
 
 def data(rows: int = 200, seed: int = 0) -> tuple[dict[str, Any], Any]:
@@ -46,8 +48,8 @@ def test_a_predictor_that_keeps_to_the_contract_passes() -> None:
     check_predictor(Proportional(), *data())
 
 
-class Forgets(Proportional):
-    def fit(self, X: Any, y: Any) -> Forgets:  # noqa: N803
+class ChangesParameters(Proportional):
+    def fit(self, X: Any, y: Any) -> ChangesParameters:  # noqa: N803
         self.floor = 1.0
         super().fit(X, y)
         return self
@@ -73,10 +75,14 @@ class Eager(Proportional):
 
 @pytest.mark.parametrize(
     ("kind", "complaint"),
-    [(Forgets, "fit changes the parameters"), (Narrow, "begins above its value"), (Random, "two fits on the same data"),
-     (Eager, "the constructor learns")],
-)  # fmt: skip
-def test_one_that_does_not_is_told_why(kind: type[Predictor], complaint: str) -> None:
+    [
+        (ChangesParameters, "fit changes the parameters"),
+        (Narrow, "begins above its value"),
+        (Random, "two fits on the same data"),
+        (Eager, "the constructor learns"),
+    ],
+)
+def test_one_that_does_not_gets_an_error_that_says_why(kind: type[Predictor], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_predictor(kind(), *data())
 
@@ -161,7 +167,7 @@ def test_predictions_for_left_out_rows_never_saw_them() -> None:
 def test_a_domain_knows_ranges_and_names() -> None:
     domain = Domain.of({"x": [1.0, 10.0], "gpu": ["V100", "T4"]}, ["x"], ["gpu"])
     asked = {"x": [5.0, 12.0, 13.0, 0.5], "gpu": ["T4", "V100", "T4", "A100"]}
-    assert domain.holds(asked).tolist() == [True, True, False, False]  # 12 is within a quarter of 10, 13 is not
+    assert domain.contains(asked).tolist() == [True, True, False, False]  # 12 is within a quarter of 10, 13 is not
 
 
 def test_what_is_packed_comes_back() -> None:
@@ -245,7 +251,7 @@ def test_only_permissive_data_may_be_shipped(
 ) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "SOURCE.md").write_text(f"# d\n\nRepository: a/b @ 1\n\nLicence: {licence}\n")
-    source = registry.source_of(tmp_path, "d")
+    source = source_of(tmp_path, "d")
     assert source.repository == "a/b @ 1"
-    assert registry.is_permissive(source) is allowed
+    assert is_permissive(source) is allowed
     assert ("names none" in caplog.text) is not bool(licence)

@@ -158,10 +158,10 @@ def test_a_drop_of_the_learning_rate_is_known_from_other_runs() -> None:
     model = StepsToTarget().fit(known, [60.0, 61.0, 60.0, 62.0])
     steps, values = stepped(60.0, 9)
     asked = {"workload": ["net"], "batch": [20.0], "steps": [steps[:30]], "values": [values[:30]], "target": [0.75]}
-    told = model.estimate(asked)
-    assert told.value[0] == pytest.approx(60.0, rel=0.05)
-    assert told.low[0] <= 60.0 <= told.high[0] + 1.0
-    assert told.in_domain[0]
+    made = model.estimate(asked)
+    assert made.value[0] == pytest.approx(60.0, rel=0.05)
+    assert made.low[0] <= 60.0 <= made.high[0] + 1.0
+    assert made.in_domain[0]
 
 
 def test_an_unknown_workload_is_said_to_be_outside_and_uses_the_run_alone() -> None:
@@ -170,9 +170,9 @@ def test_an_unknown_workload_is_said_to_be_outside_and_uses_the_run_alone() -> N
         "workload": ["other"], "batch": [8.0], "steps": [STEPS[:50]], "values": [hyperbola(STEPS[:50])],
         "target": [hyperbola(100.0)],
     }  # fmt: skip
-    told = model.estimate(asked)
-    assert not told.in_domain[0]
-    assert 50.0 <= told.value[0] <= 200.0
+    made = model.estimate(asked)
+    assert not made.in_domain[0]
+    assert 50.0 <= made.value[0] <= 200.0
 
 
 def test_a_prediction_is_never_less_than_what_was_done() -> None:
@@ -243,8 +243,8 @@ def test_half_way_shows_no_more_than_half(data_dir: Path) -> None:
 
 def test_what_remains_is_the_second_half() -> None:
     """Of 10 epochs 5 are done: a prediction of 12 is off by 2 of 5. One below 5 says: any moment now."""
-    told = Estimates(np.array([12.0, 4.0]), np.array([3.0, 3.0]), np.array([15.0, 11.0]), np.array([True, True]))
-    total = Holdout("total", "StepsToTarget", ("made",), "the second half", "epochs", np.array([10.0, 10.0]), told)
+    made = Estimates(np.array([12.0, 4.0]), np.array([3.0, 3.0]), np.array([15.0, 11.0]), np.array([True, True]))
+    total = Holdout("total", "StepsToTarget", ("made",), "the second half", "epochs", np.array([10.0, 10.0]), made)
     left = recipe.remaining(total, "left", recipe.TARGETS)
     assert left.measured.tolist() == [5.0, 5.0]
     assert left.estimates.value.tolist() == [7.0, recipe.LEAST_LEFT]

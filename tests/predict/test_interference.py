@@ -10,19 +10,19 @@ import pytest
 
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.gavel_pairs import colocated_pairs
+from gpuwise.predict.fitting.data.gavel import colocated_pairs
 from gpuwise.predict.fitting.recipes.interference import NOISY
 from gpuwise.predict.intervals.conformal import folds
 from gpuwise.predict.sharing.contention import crowding
 from gpuwise.predict.sharing.interference import Interference
-from gpuwise.predict.sharing.traits import Evidence, likeness
+from gpuwise.predict.sharing.sensitivity import Evidence, likeness
 
 MODELS = [f"model-{number}" for number in range(7)]
 BATCHES = (16.0, 64.0)
 
 
 def world(seed: int = 0, quirk: float = 0.3) -> tuple[dict[str, Any], Any]:
-    """All pairs of 14 jobs: odds = (t'/t)^½ · u', times what is peculiar to each model (which no feature tells)."""
+    """All pairs of 14 jobs: odds = (t'/t)^½ · u', times what is peculiar to each model (in no feature)."""
     rng = np.random.default_rng(seed)
     jobs = [(model, batch) for model in MODELS for batch in BATCHES]
     time = np.array([0.01 * batch**0.5 * (1 + number // 2) for number, (_, batch) in enumerate(jobs)])
@@ -144,7 +144,7 @@ def test_an_mps_pair_that_asks_for_little_may_still_collide_and_is_out_of_domain
     made = fitted.estimate(jobs_together(2, mode="mps", gpu="H100", **little))
     slices = fitted.estimate(jobs_together(2, gpu="H100", **little))
     assert made.value.tolist() == made.high.tolist() == [1.0, 1.0]
-    assert made.low.tolist() == slices.low.tolist(), "nobody measured that they do not collide"
+    assert made.low.tolist() == slices.low.tolist(), "it was not measured that they do not collide"
     assert not made.in_domain.any()
 
 
@@ -174,8 +174,8 @@ def test_mps_collides_only_where_more_is_asked_than_there_is() -> None:
 def test_what_is_unknown_of_a_job_is_taken_as_usual(fitted: Interference) -> None:
     blind = fitted.predict(jobs_together(2, step_time_s=float("nan"), gpu_util_frac=float("nan")))
     usual = fitted.usual_
-    told = fitted.predict(jobs_together(2, step_time_s=usual["step_time_s"], gpu_util_frac=usual["gpu_util_frac"]))
-    assert blind.tolist() == told.tolist()
+    made = fitted.predict(jobs_together(2, step_time_s=usual["step_time_s"], gpu_util_frac=usual["gpu_util_frac"]))
+    assert blind.tolist() == made.tolist()
 
 
 def test_traits_tell_who_presses_and_who_yields() -> None:

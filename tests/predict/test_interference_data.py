@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwise.predict.fitting.data.gavel_pairs import busy_fractions, colocated_matrix, colocated_pairs
+from gpuwise.predict.fitting.data.gavel import busy_fractions, colocated_matrix, colocated_pairs
 
 
 def test_pairs_are_read_once_as_fractions_of_solo_speed(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_pairs_are_read_once_as_fractions_of_solo_speed(tmp_path: Path) -> None:
         ("P100", "Net", 16.0, 0.8),
     ]
     assert sorted(np.unique(rows["group"], return_counts=True)[1]) == [2, 2]
-    assert np.all(np.isnan(rows["gpu_util_frac"])), "one type of GPU tells nothing of it"
+    assert np.all(np.isnan(rows["gpu_util_frac"])), "unknown from one type of GPU"
 
 
 def test_the_matrix_is_read_by_gpu_with_rates_cut_off_at_solo_speed(tmp_path: Path) -> None:

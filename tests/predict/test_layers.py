@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
 from gpuwise.predict.fitting.data import justus
 from gpuwise.predict.fitting.scores import score

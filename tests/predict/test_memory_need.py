@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.schedtune import schedtune_memory
+from gpuwise.predict.fitting.data.peak_memory import schedtune_memory
 from gpuwise.predict.fitting.recipes.memory import memory_table
-from gpuwise.predict.intervals.few_groups import widened
-from gpuwise.predict.memory.features import at_batch, memory_features
+from gpuwise.predict.intervals.conformal import widened
 from gpuwise.predict.memory.need import MemoryNeed
-from gpuwise.predict.memory.parts import AUTOTUNE_BYTES
+from gpuwise.predict.memory.parts import AUTOTUNE_BYTES, at_batch, memory_features
 
 MIB, GIB = 2.0**20, 2.0**30
 CONTEXT = {"K80": 0.4 * GIB, "V100": 1.2 * GIB}
@@ -108,14 +108,14 @@ def test_a_job_that_is_mostly_workspace_has_a_wider_interval_and_a_larger_margin
     heavy = {**X, "winograd_bytes": 50 * X["winograd_bytes"]}
     plain, wide = fitted.estimate(X), fitted.estimate(heavy)
     assert np.all(wide.high / wide.low > plain.high / plain.low)
-    assert np.all(wide.value / fitted._need(heavy) > plain.value / fitted._need(X))
+    assert np.all(wide.value / fitted.expected(heavy) > plain.value / fitted.expected(X))
 
 
 def test_a_pool_is_off_by_as_much_whatever_is_in_it() -> None:
     X, y = world()  # noqa: N806
-    held = {**X, "framework": np.full(len(y), "tensorflow")}
-    fitted = MemoryNeed().fit(held, y)
-    found = fitted.estimate({**held, "winograd_bytes": 50 * X["winograd_bytes"]})
+    pooled = {**X, "framework": np.full(len(y), "tensorflow")}
+    fitted = MemoryNeed().fit(pooled, y)
+    found = fitted.estimate({**pooled, "winograd_bytes": 50 * X["winograd_bytes"]})
     assert found.high / found.value == pytest.approx(found.high[0] / found.value[0])
 
 
@@ -154,7 +154,7 @@ def test_the_parts_add_up_and_adam_keeps_two_values_more_than_sgd() -> None:
     X, y = world()  # noqa: N806
     fitted = MemoryNeed().fit(X, y)
     parts = fitted.breakdown(X)
-    assert sum(parts.values()) == pytest.approx(fitted._need(X))
+    assert sum(parts.values()) == pytest.approx(fitted.expected(X))
     adam = fitted.breakdown({**X, "optimizer_states": np.full(len(y), 2.0)})
     plain = fitted.breakdown({**X, "optimizer_states": np.zeros(len(y))})
     assert not plain["optimizer"].any()
@@ -210,19 +210,19 @@ def test_running_out_is_sure_with_little_memory_and_unlikely_with_plenty() -> No
 def test_the_risk_is_as_large_as_the_share_of_jobs_that_run_out() -> None:
     X, y = world(architectures=60, seed=2)  # noqa: N806
     fitted = MemoryNeed().fit(*world(seed=0))
-    capacity = 0.99 * fitted._need(X)
+    capacity = 0.99 * fitted.expected(X)
     assert fitted.p_oom(X, capacity).mean() == pytest.approx(np.mean(y > capacity), abs=0.15)
 
 
 def test_the_pool_of_tensorflow_is_a_power_of_two_beside_what_cudnn_may_try() -> None:
     X, y = world()  # noqa: N806
     rows = len(y)
-    held = {**X, "framework": np.full(rows, "tensorflow"), "saved_bytes": np.full(rows, 100 * MIB)}
-    held |= {"parameter_bytes": np.full(rows, 50 * MIB), "largest_write_bytes": np.full(rows, MIB)}
-    fitted = MemoryNeed().fit(held, np.full(rows, 5.0 * GIB))
-    both = fitted._need(held) - fitted.breakdown(held)["context"]
-    without = {**held, "convolutions": np.zeros(rows)}
-    pool = fitted._need(without) - fitted.breakdown(without)["context"]
+    pooled = {**X, "framework": np.full(rows, "tensorflow"), "saved_bytes": np.full(rows, 100 * MIB)}
+    pooled |= {"parameter_bytes": np.full(rows, 50 * MIB), "largest_write_bytes": np.full(rows, MIB)}
+    fitted = MemoryNeed().fit(pooled, np.full(rows, 5.0 * GIB))
+    both = fitted.expected(pooled) - fitted.breakdown(pooled)["context"]
+    without = {**pooled, "convolutions": np.zeros(rows)}
+    pool = fitted.expected(without) - fitted.breakdown(without)["context"]
     assert np.all(np.log2(pool) % 1 == 0)
     assert np.all(pool < GIB)
     assert both == pytest.approx(pool + AUTOTUNE_BYTES)

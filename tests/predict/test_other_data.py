@@ -12,11 +12,10 @@ import pytest
 from gpuwise.predict import registry
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.fitting.data import elasticflow, gavel, pollux, torchvision_bench, zeus
-from gpuwise.predict.fitting.data.gavel_pairs import colocated_pairs
+from gpuwise.predict.fitting.data.gavel import colocated_pairs
 from gpuwise.predict.fitting.data.miso import mig_times
-from gpuwise.predict.fitting.data.tables import read_table, those_there
+from gpuwise.predict.fitting.data.tables import on_known_gpus, read_available, read_table
 from gpuwise.predict.fitting.recipes import recipes
-from gpuwise.predict.time.gpu_rates import on_known_gpus
 from gpuwise.service.offline import fitting
 
 HEAD = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"
@@ -86,7 +85,7 @@ def test_a_data_set_that_is_not_there_is_an_error_with_its_path(reader: object, 
 def test_of_several_data_sets_those_there_are_read_and_the_others_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (table,) = those_there((gavel.isolated, zeus.epochs), with_zeus(tmp_path, "a40"))
+    (table,) = read_available((gavel.isolated, zeus.epochs), with_zeus(tmp_path, "a40"))
     assert set(table["gpu"]) == {"a40"}
     assert f"left out: cannot read {tmp_path}/gavel" in caplog.text
 

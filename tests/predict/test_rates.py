@@ -1,4 +1,4 @@
-"""Rates by the interference predictor: what a job reaches beside others, at the slowest, and where nobody can tell."""
+"""Rates by the interference predictor: what a job reaches beside others, at the slowest, and where it is unknown."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_beside_two_jobs_the_odds_add_up_and_at_the_slowest_each_slows_by_its_wh
 def test_the_rates_beside_two_jobs_are_those_of_the_predictor_for_three():
     jobs = three_jobs()
     predictor = load("interference").predictor
-    told = predictor.predict(
+    made = predictor.predict(
         {
             "group": [0] * 3,
             "gpu": ["V100"] * 3,
@@ -84,7 +84,7 @@ def test_the_rates_beside_two_jobs_are_those_of_the_predictor_for_three():
             "gpu_util_frac": [0.3] * 3,
         }
     )
-    assert model_of(jobs).rates((0,), (GPU,), ((1, 2),)) == pytest.approx([told[0]])
+    assert model_of(jobs).rates((0,), (GPU,), ((1, 2),)) == pytest.approx([made[0]])
 
 
 def test_jobs_of_one_kind_are_asked_about_once():
@@ -127,7 +127,7 @@ def test_where_the_predictor_fails_rates_are_as_declared_and_nobody_can_tell_the
 def test_where_a_utilization_is_not_known_nobody_can_tell():
     model = model_of(table(job("a", gpu_util_frac=0.3), job("b")), Fixed())
     assert model.rates((0, 1), (GPU, GPU), ((1,), (0,))).lows == [0.0, 0.0]
-    # One that nobody knows is taken to need the whole GPU.
+    # An unknown one is taken to need the whole GPU.
     assert model.rates((0,), (GPU,), ((1,),)) == pytest.approx([1 / 1.3])
 
 
@@ -135,7 +135,7 @@ def test_a_predictor_can_be_fitted_to_pairs_of_different_models_only():
     models = ["a", "b", "c", "d"]
     pairs = [(one, other) for at, one in enumerate(models) for other in models[at + 1 :]]
     rows = [(number, model) for number, pair in enumerate(pairs) for model in pair]
-    told = {
+    made = {
         "group": [number for number, _ in rows],
         "gpu": ["RTX2080"] * len(rows),
         "model": [model for _, model in rows],
@@ -143,7 +143,7 @@ def test_a_predictor_can_be_fitted_to_pairs_of_different_models_only():
     }
     speeds = [0.9 - 0.05 * number for number in range(len(rows))]
     new = {"group": [0, 0], "gpu": ["RTX2080"] * 2, "model": ["x", "y"], "gpu_util_frac": [0.5, 0.5]}
-    assert np.all(Interference().fit(told, speeds).estimate(new).low > 0)
+    assert np.all(Interference().fit(made, speeds).estimate(new).low > 0)
 
 
 # -- how they share ----------------------------------------------------------------------------------------------------
@@ -209,21 +209,21 @@ def test_what_is_declared_for_eight_gpus_holds_there_and_shrinks_less_than_linea
 
 
 def test_the_lower_end_of_a_scaled_rate_is_below_it():
-    told = scaled(job("a", 100.0, 1, steps=1000.0, max_gpus=8)).rates((0, 0), (ONE, EIGHT), ((), ()))
-    assert told.lows[0] == told[0]
-    assert 0 < told.lows[1] < told[1]
+    made = scaled(job("a", 100.0, 1, steps=1000.0, max_gpus=8)).rates((0, 0), (ONE, EIGHT), ((), ()))
+    assert made.lows[0] == made[0]
+    assert 0 < made.lows[1] < made[1]
 
 
 def test_scaling_is_linear_where_the_step_time_is_not_known():
-    told = scaled(job("a", 100.0, 1, max_gpus=8)).rates((0,), (EIGHT,), ((),))
-    assert told == told.lows == [8.0]
+    made = scaled(job("a", 100.0, 1, max_gpus=8)).rates((0,), (EIGHT,), ((),))
+    assert made == made.lows == [8.0]
 
 
 def test_scaling_is_linear_and_nobody_can_tell_the_lower_end_where_the_predictor_fails():
     jobs, nodes = table(job("a", 100.0, 1, steps=1000.0, max_gpus=8)), node_table(cluster("1x8:V100"))
     model = InterferenceRates(jobs, nodes, Fixed(), scaling=PredictedScaling(jobs, nodes, Failing(), 0.9))
-    told = model.rates((0,), (EIGHT,), ((),))
-    assert (told, told.lows) == ([80.0], [0.0])
+    made = model.rates((0,), (EIGHT,), ((),))
+    assert (made, made.lows) == ([80.0], [0.0])
 
 
 def test_a_simulation_can_run_by_predicted_rates():

@@ -1,4 +1,4 @@
-"""Step time from the graph: sums over operators, their beliefs, and what is said of GPUs that were never measured."""
+"""Step time from the graph: sums over operators, their priors, and predictions for GPUs that were never measured."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from gpuwise.graph import cache
-from gpuwise.graph.models.by_name import Ask
+from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.models.libraries import library
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 from gpuwise.predict import registry
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting import graphs
 from gpuwise.predict.fitting.data import timm_bench, torchvision_bench
-from gpuwise.predict.fitting.graphs import summaries, with_work
-from gpuwise.predict.fitting.graphs.make import traced
+from gpuwise.predict.fitting.graphs.summaries import summaries, summary, traced, with_work
 from gpuwise.predict.time.operator_sum import OperatorSum
 from gpuwise.predict.time.roofline import RooflineTime
-from gpuwise.predict.time.terms import NAMES, beliefs, host_counts, terms
+from gpuwise.predict.time.terms import NAMES, host_counts, priors, terms
 from gpuwise.predict.time.work import work
 
 
@@ -49,7 +48,7 @@ def test_it_keeps_the_contract() -> None:
 
 def test_efficiencies_are_found() -> None:
     table, time = made_steps()
-    factors, launches = beliefs()
+    factors, launches = priors()
     found = OperatorSum.of(terms(table), host_counts(table), list(table["host"]), time, factors, launches, 0.9)
     gpu = np.mean([effect[0] for effect in found.machines.values()])
     assert np.exp(found.factors[NAMES.index("conv1x1 flops")] + gpu) == pytest.approx(2.0, rel=0.05)
@@ -57,7 +56,7 @@ def test_efficiencies_are_found() -> None:
 
 def test_factors_without_data_stay_as_believed() -> None:
     table, time = made_steps()
-    factors, launches = beliefs()
+    factors, launches = priors()
     found = OperatorSum.of(terms(table), host_counts(table), list(table["host"]), time, factors, launches, 0.9)
     assert found.factors[NAMES.index("attention flops")] == pytest.approx(factors[NAMES.index("attention flops")])
 
@@ -157,18 +156,18 @@ def test_a_network_without_a_summary_is_traced_once_for_all_commands(
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked: list[Ask] = []
+    asked: list[ModelSpec] = []
     usual = cache.graph_of
 
-    def counted(ask: Ask) -> Graph:
-        asked.append(ask)
-        return usual(ask)
+    def counted(spec: ModelSpec) -> Graph:
+        asked.append(spec)
+        return usual(spec)
 
     monkeypatch.setattr(cache, "graph_of", counted)
     rows = []
     for _ in range(2):  # two commands know nothing of each other
-        graphs._traced.cache_clear()
-        rows.append(graphs.summary("torchvision", ("squeezenet1_1", 64, 3)))
+        summary.cache_clear()
+        rows.append(summary("torchvision", ("squeezenet1_1", 64, 3)))
     assert [(ask.model, ask.image, ask.batch) for ask in asked] == [("torchvision:squeezenet1_1", 64, 3)]
     assert rows[0] == rows[1]
     assert rows[0]
@@ -181,13 +180,13 @@ def test_timm_has_its_usual_attention_again_after_a_network_was_traced_as_it_was
         pytest.skip(str(error))
     seen = []
 
-    def trace(ask: Ask) -> Graph:
+    def trace(ask: ModelSpec) -> Graph:
         seen.append((layers.use_fused_attn(), cache.digest(ask)))
         raise GraphError("enough")
 
     with pytest.raises(GraphError, match="enough"):
         traced("timm", ("vit_tiny_patch16_224", 224, 1), trace)
-    usual = cache.digest(Ask("timm:vit_tiny_patch16_224", 1, Precision.FP16, Optimizer.MOMENTUM, image=224))
+    usual = cache.digest(ModelSpec("timm:vit_tiny_patch16_224", 1, Precision.FP16, Optimizer.MOMENTUM, image=224))
     assert not seen[0][0]
     assert seen[0][1] != usual, "both may be kept"
     assert layers.use_fused_attn()

@@ -12,8 +12,8 @@ from gpuwise.predict.conformance import check_predictor
 from gpuwise.predict.fitting.data import elasticflow, gavel, pollux
 from gpuwise.predict.fitting.recipes.scaling import holdouts
 from gpuwise.predict.fitting.scores import score
+from gpuwise.predict.scaling.data_parallel import AllReduceScaling, TypicalScaling
 from gpuwise.predict.scaling.parameter_servers import ParameterServerSpeed
-from gpuwise.predict.scaling.typical import AllReduceScaling, TypicalScaling
 
 SIZES = [(servers, workers) for servers in (1, 2, 4, 6) for workers in (1, 2, 4, 8)]
 SERVERS, WORKERS = np.array(SIZES, dtype=float).T
@@ -62,8 +62,8 @@ def test_old_observations_are_forgotten_beyond_what_is_kept() -> None:
 
 def test_few_sizes_give_a_wide_interval() -> None:
     few = ParameterServerSpeed().observe([1, 1], [1, 2], [1.0, 1.8])
-    told = few.estimate({"servers": [1.0], "workers": [2.0]})
-    assert told.high[0] / told.low[0] > 3.0
+    made = few.estimate({"servers": [1.0], "workers": [2.0]})
+    assert made.high[0] / made.low[0] > 3.0
 
 
 def test_parameter_servers_keep_the_contract() -> None:

@@ -13,10 +13,9 @@ import pytest
 from gpuwise.graph.ops import Graph, Kind, Op, Optimizer, Phase, Precision
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.data.miso_utilization import miso_utilization
-from gpuwise.predict.fitting.data.papers import mlperf_utilization, packing_utilization
-from gpuwise.predict.time.busy import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
+from gpuwise.predict.fitting.data.utilization import miso_utilization, mlperf_utilization, packing_utilization
 from gpuwise.predict.time.utilization import CANDIDATES, HOST_S, KERNEL_S, GpuUtilization
+from gpuwise.predict.time.work import COMPUTE_SHARE, SHORTEST_KERNEL_S, work_row
 
 
 def world(architectures: int = 10, seed: int = 0) -> tuple[dict[str, Any], Any]:
@@ -76,8 +75,8 @@ def test_architectures_never_seen_are_predicted_where_the_formula_is_the_truth()
 def seen_as(busy: float, kernels: float, step_s: float, fitted: GpuUtilization) -> float:
     """The prediction for a job whose kernels' work takes a share of the step."""
     asked = {name: np.asarray(column)[:1] for name, column in world(6)[0].items()}
-    told = {"busy_frac": busy, "kernels": kernels, "step_time_s": step_s, "busy_time_s": busy * step_s}
-    return float(fitted.predict({**asked, **{name: np.array([value]) for name, value in told.items()}})[0])
+    made = {"busy_frac": busy, "kernels": kernels, "step_time_s": step_s, "busy_time_s": busy * step_s}
+    return float(fitted.predict({**asked, **{name: np.array([value]) for name, value in made.items()}})[0])
 
 
 def test_a_small_job_that_waits_for_its_data_is_seen_at_little_work() -> None:

@@ -149,7 +149,7 @@ def test_what_was_measured_is_carried_over(model: str) -> None:
 
 
 def test_half_precision_keeps_the_gpu_busy_for_a_shorter_time(model: str) -> None:
-    from gpuwise.predict.time.busy import own_row
+    from gpuwise.predict.time.work import own_row
 
     single, half = (predict(model, batch=256, gpus=["V100"], precision=each).graph for each in ("fp32", "fp16"))
     assert own_row(half, "V100")["busy_time_s"] < own_row(single, "V100")["busy_time_s"]

@@ -79,9 +79,13 @@ class GpuType:
 _FIGURES = tuple(f.name for f in fields(GpuType) if f.name not in {"name", "aliases", "sources"})
 
 
+@cache
 def gpu_types() -> Mapping[str, GpuType]:
     """All GPU types by name, oldest first; those without a known release come last."""
-    return _catalogue()
+    document = tomllib.loads(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))
+    types = [_parse(name, entry, document["sources"]) for name, entry in document["gpus"].items()]
+    types.sort(key=lambda gpu: gpu.release or "9999")
+    return MappingProxyType({gpu.name: gpu for gpu in types})
 
 
 def gpu_type(name: str) -> GpuType:
@@ -90,17 +94,9 @@ def gpu_type(name: str) -> GpuType:
     A maker's or family's name in front and a remark in parentheses do not matter: ``NVIDIA A100-SXM4-40GB (400W)``.
     """
     try:
-        return _by_key()[_key(name)]
+        return _by_key()[spelling_key(name)]
     except KeyError:
-        raise UnknownNameError("GPU type", name, _catalogue(), "gpuwise gpus") from None
-
-
-@cache
-def _catalogue() -> Mapping[str, GpuType]:
-    document = tomllib.loads(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))
-    types = [_parse(name, entry, document["sources"]) for name, entry in document["gpus"].items()]
-    types.sort(key=lambda gpu: gpu.release or "9999")
-    return MappingProxyType({gpu.name: gpu for gpu in types})
+        raise UnknownNameError("GPU type", name, gpu_types(), "gpuwise gpus") from None
 
 
 def _parse(name: str, entry: dict[str, Any], texts: dict[str, str]) -> GpuType:
@@ -120,10 +116,10 @@ def _in_base_units(key: str, value: Any) -> Any:
 
 @cache
 def _by_key() -> Mapping[str, GpuType]:
-    return {_key(alias): gpu for gpu in _catalogue().values() for alias in (gpu.name, *gpu.aliases)}
+    return {spelling_key(alias): gpu for gpu in gpu_types().values() for alias in (gpu.name, *gpu.aliases)}
 
 
-def _key(name: str) -> str:
+def spelling_key(name: str) -> str:
     """A name without case, separators, remarks and leading brands, so that its spellings compare equal."""
     key = re.sub(r"\([^)]*\)|[^a-z0-9(]", "", name.casefold())
     while brand := next((brand for brand in _BRANDS if key.startswith(brand)), None):

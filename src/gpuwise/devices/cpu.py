@@ -1,4 +1,4 @@
-"""CPU cores that stand in for GPUs, so that everything can be tried on a machine without one."""
+"""CPU cores that stand in for GPUs, so that gpuwise can be tried on a machine without one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gpuwise.devices.host import Host, this_host
 from gpuwise.devices.machine import STAND_IN_TYPE, Device, MachineError, Reading, Where
 
 MOST_STAND_INS = 64
-"""As many as a node has devices."""
+"""The maximum number of devices of a node."""
 SHORTEST_INTERVAL_S = 0.1
-"""The kernel counts CPU time in steps of 10 ms; over less than this a use would be mostly rounding."""
+"""The kernel counts CPU time in steps of 10 ms; over less than this, utilization would be mostly rounding."""
 
 
 class CpuMachine:
-    """One node of stand-ins: device ``i`` is core ``i`` modulo the usable cores, with its part of the memory."""
+    """One node of stand-ins: device ``i`` is core ``i`` modulo the usable cores, with an equal part of the memory."""
 
     stand_in = True
 
@@ -55,10 +55,10 @@ class CpuMachine:
             ),
         )
         self.devices = (tuple(_stand_in(i, host.cores[i % len(host.cores)], memory) for i in range(count)),)
-        self._use = CoreUse()
+        self._use = CoreUtilization()
 
     def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
-        """The use of each core, and the memory of the processes that are said to run on it, with their children."""
+        """The utilization of each core, and the memory of the processes ``running`` on it, with their children."""
         use = self._use.read()
         memory = memory_by_device(running or {})
         return {
@@ -72,12 +72,12 @@ class CpuMachine:
         }
 
     def lost(self) -> frozenset[Where]:
-        """Stand-ins whose core was taken from this process."""
+        """Stand-ins whose core this process may no longer use."""
         usable = os.sched_getaffinity(0)
         return frozenset((0, i) for i, device in enumerate(self.devices[0]) if device.cores[0] not in usable)
 
     def environment(self, placement: Placement, *, memory_bytes: float = 0.0) -> dict[str, str]:
-        """No GPU, and as many threads as cores."""
+        """No GPU, and one thread per core."""
         return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(self.cores(placement)))}
 
     def cores(self, placement: Placement) -> tuple[int, ...]:
@@ -87,14 +87,14 @@ class CpuMachine:
     def repartition(self, node: int, device: int, slices: Sequence[MigSlice]) -> None:
         """Stand-ins are always whole."""
         if slices:
-            raise MachineError(f"{self._device((node, device)).name} cannot be cut into slices; only GPUs with MIG can")
+            raise MachineError(f"{self._device((node, device)).name} cannot be partitioned; only GPUs with MIG can")
 
     def layout(self) -> Mapping[Where, tuple[MigSlice, ...]]:
         """Stand-ins are always whole."""
         return {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def _device(self, where: Where) -> Device:
         node, number = where
@@ -103,8 +103,8 @@ class CpuMachine:
         return self.devices[0][number]
 
 
-class CoreUse:
-    """How busy each core was since the last time it was asked."""
+class CoreUtilization:
+    """The utilization of each core since it was last read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class CoreUse:
         self._use: dict[int, float] = {}
 
     def read(self) -> dict[int, float]:
-        """The busy part of each core's time; nothing is known before there was time to measure it."""
+        """The busy fraction of the time of each core; empty until the first interval has passed."""
         with self._lock:
             if time.monotonic() - self._at_s >= SHORTEST_INTERVAL_S:
                 before, self._times = self._times, _busy_and_total_s()
@@ -147,7 +147,7 @@ def _stand_in(number: int, core: int, memory_bytes: float) -> Device:
 
 
 def _busy_and_total_s() -> dict[int, tuple[float, float]]:
-    """Since the start of the machine, by core; guests' time is in user time already."""
+    """Since the machine was booted, by core; user time includes that of guests."""
     found = {}
     for core, times in enumerate(psutil.cpu_times(percpu=True)):
         total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
@@ -168,7 +168,7 @@ def _children() -> Mapping[int, list[int]]:
 
 
 def _resident_bytes(pid: int, children: Mapping[int, list[int]]) -> float:
-    """0 for one that has ended."""
+    """0 for a process that has ended."""
     own = 0.0
     with suppress(psutil.Error):
         own = float(psutil.Process(pid).memory_info().rss)

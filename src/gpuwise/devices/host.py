@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JOBS_MEMORY_FRAC = 0.8
-"""The rest is for the system, its file cache and gpuwise itself."""
+"""The fraction of memory for jobs; the rest is for the system, its file cache and gpuwise itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Host:
     name: str
     cores: tuple[int, ...]
     cpus: float
-    """Cores' worth of time: fewer than ``cores`` under a CPU quota."""
+    """CPU time in cores: fewer than ``cores`` under a CPU quota."""
     memory_bytes: float
     """Memory for jobs."""
 
@@ -92,5 +92,5 @@ def _text(path: Path) -> str:
 
 
 def _number(text: str, unknown: float = math.inf) -> float:
-    """A limit; "max", a negative one and none at all are no limit."""
+    """A limit; "max", a negative number and an empty text mean none."""
     return float(text) if text.isdigit() else unknown

@@ -1,11 +1,10 @@
-"""The machine gpuwise runs on: its GPUs, or CPU cores that stand in for them, read and changed in one way."""
+"""What a machine is: its GPUs, or CPU cores that stand in for them, their readings, and how they are changed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from gpuwise.core.cluster.spec import NodeSpec
@@ -20,7 +19,7 @@ STAND_IN_TYPE = "cpu-core"
 
 
 class MachineError(GpuwiseError):
-    """Something that this machine's devices cannot do, or that this user may not ask of them."""
+    """A request that the devices of this machine cannot fulfil, or that this user may not make."""
 
 
 class DeviceInUseError(MachineError):
@@ -28,12 +27,12 @@ class DeviceInUseError(MachineError):
 
 
 class NoGpusError(MachineError):
-    """No NVIDIA GPU that could be used; its text is one line that says why."""
+    """No usable NVIDIA GPU; the message is one line with the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A slice of a partitioned GPU as it is now: the name CUDA knows it by, and what it is."""
+    """A slice of a partitioned GPU, with the UUID by which CUDA knows it."""
 
     uuid: str
     slice: MigSlice
@@ -45,20 +44,20 @@ class Device:
 
     uuid: str
     name: str
-    """As the driver says it."""
+    """As the driver reports it."""
     gpu_type: str
-    """Its name in the catalogue; the driver's, without the maker, where the catalogue does not know it."""
+    """Its name in the catalogue; for a type that is not there, the name in the driver without the maker."""
     memory_bytes: float
     cores: tuple[int, ...] = ()
     """The core of a stand-in; for a GPU the usable cores nearest to it, none where that is unknown."""
     mig_enabled: bool = False
     mig: tuple[MigInstance, ...] = ()
-    """The slices it is cut into, by where they start; a whole GPU in MIG mode has one of its full size."""
+    """Its slices, by where they start; a whole GPU in MIG mode has one of its full size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a device does at this moment; NaN is what it cannot tell."""
+    """What a device does at this moment; NaN where it does not report it."""
 
     util_frac: float = math.nan
     memory_used_bytes: float = math.nan
@@ -67,11 +66,11 @@ class Reading:
     temperature_c: float = math.nan
     sm_clock_mhz: float = math.nan
     processes: Mapping[int, float] = field(default_factory=dict)
-    """Memory on the device by process id; those of others count too."""
+    """Memory on the device by process id, foreign processes included."""
 
 
 class Machine(Protocol):
-    """Where jobs run: devices in nodes of one GPU type each, what they do, and how a job is shown its own.
+    """Where jobs run: devices in nodes of one GPU type each, their readings, and the environment of a job on them.
 
     Its methods may be called from several threads. Reading never fails: what cannot be read is NaN or lost.
     """
@@ -83,7 +82,7 @@ class Machine(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know about how the machine was found, a line each."""
+        """What a user should know about how the machine was found, one line per note."""
         ...
 
     @property
@@ -97,47 +96,29 @@ class Machine(Protocol):
         ...
 
     def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
-        """What every device does; stand-ins are told which processes run on them, a GPU's driver knows."""
+        """What every device does; ``running`` are the processes on stand-ins, a driver knows those on GPUs."""
         ...
 
     def lost(self) -> frozenset[Where]:
-        """Devices nothing can run on now: they do not answer, or are in MIG mode with no slice. Takes microseconds."""
+        """Devices on which nothing can run: no answer, or in MIG mode without a slice. Takes microseconds."""
         ...
 
     def environment(self, placement: Placement, *, memory_bytes: float = 0.0) -> dict[str, str]:
-        """The variables that show a job its devices and no others; ``memory_bytes`` on each, 0 is its share."""
+        """The variables that show a job its devices and no others; ``memory_bytes`` on each, 0: its share."""
         ...
 
     def cores(self, placement: Placement) -> tuple[int, ...] | None:
-        """The cores a job's processes are bound to; None leaves them free."""
+        """The cores to which the processes of a job are bound; None: any core."""
         ...
 
     def repartition(self, node: int, device: int, slices: Sequence[MigSlice]) -> None:
-        """Cuts a GPU in MIG mode into these slices, or makes it whole; slices that stay are not touched."""
+        """Partitions a GPU in MIG mode into these slices, or makes it whole; slices that stay are not touched."""
         ...
 
     def layout(self) -> Mapping[Where, tuple[MigSlice, ...]]:
-        """How the GPUs that are cut are cut now, read anew; a whole one is not in it."""
+        """The slices of the partitioned GPUs, read again; whole GPUs are left out."""
         ...
 
     def close(self) -> None:
-        """Lets go of the devices; jobs run on."""
+        """Releases the devices; jobs keep running."""
         ...
-
-
-def this_machine(*, devices: int | None = None, memory_bytes: float | None = None, mps: Path | None = None) -> Machine:
-    """The NVIDIA GPUs of this machine; where there are none, or ``devices`` are asked for, CPU cores in their place.
-
-    ``memory_bytes`` is what each stand-in has, by default its part of what jobs may use here. ``mps`` is a folder in
-    which an MPS daemon for shared GPUs keeps its pipes and logs; the same folder finds the same daemon again.
-    """
-    from gpuwise.devices.cpu import CpuMachine
-
-    if devices is not None:
-        return CpuMachine(devices, memory_bytes, notes=(f"{devices} CPU stand-ins in place of GPUs, as asked",))
-    from gpuwise.devices.nvml.machine import NvmlMachine
-
-    try:
-        return NvmlMachine.open(mps)
-    except NoGpusError as why:
-        return CpuMachine(None, memory_bytes, notes=(f"CPU cores stand in for GPUs: {why}",))

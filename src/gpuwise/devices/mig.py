@@ -1,23 +1,26 @@
-"""MIG: the slices a GPU can be cut into, where each may start, and which cuts are possible together."""
+"""MIG: the slices a GPU can be partitioned into, where each may start, and which are possible together."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from gpuwise.core.commands import MigSlice
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
+from gpuwise.core.units import GIB, WHOLE_GPU_MILLI, format_bytes
 from gpuwise.devices.catalogue import gpu_type
 
-_GIB = 2**30
+MEMORY_MARGIN_FRAC = 0.1
+"""How far a slice's memory may be from the catalogue's: drivers differ by a few hundred MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigProfile:
-    """A size in which a GPU can be cut, such as ``3g.20gb``: three compute slices with 20 GB of memory.
+    """A size of slice that a GPU offers, such as ``3g.20gb``: three compute slices with 20 GB of memory.
 
     An instance takes ``memory_slices`` adjacent placement units from one of ``starts``; two instances share none.
     ``sms`` is None where NVIDIA does not publish it.
@@ -90,8 +93,62 @@ def best_start(gpu: str, layout: Iterable[Instance], profile: str) -> int | None
 
 
 def partitions(gpu: str) -> tuple[Layout, ...]:
-    """Every way to cut the GPU to which no further instance can be added, fewest instances first."""
+    """Every layout to which no further instance can be added, fewest instances first."""
     return _partitions(gpu_type(gpu).name)
+
+
+@cache
+def has_mig(gpu: str) -> bool:
+    """Whether GPUs of this type have MIG; a type that is not in the catalogue has not."""
+    try:
+        return bool(mig_profiles(gpu))
+    except GpuwiseError:
+        return False
+
+
+def slice_milli(compute_slices: int, whole: int) -> int:
+    """The share of a GPU, in thousandths, that a slice with this number of its compute slices is."""
+    return round(WHOLE_GPU_MILLI * compute_slices / whole)
+
+
+def slice_of(gpu: str, profile: str, start: int) -> MigSlice:
+    """The slice of a GPU that a profile at a start makes."""
+    known = mig_profile(gpu, profile)
+    return MigSlice(profile, start, slice_milli(known.compute_slices, _compute_slices(gpu)), float(known.memory_bytes))
+
+
+def slices_of(gpu: str, layout: Iterable[Instance]) -> tuple[MigSlice, ...]:
+    """The slices of a layout, by where they start."""
+    return tuple(slice_of(gpu, *each) for each in sorted(layout, key=lambda each: each.start))
+
+
+def layout_of(gpu: str, profiles: Sequence[str]) -> Layout | None:
+    """A layout of just these profiles, or None where they cannot be on one GPU together."""
+    for layout in partitions(gpu):
+        free = {name: [one.start for one in layout if one.profile == name] for name in profiles}
+        if all(len(free[name]) >= profiles.count(name) for name in profiles):
+            return tuple(Instance(name, free[name].pop(0)) for name in profiles)
+    return None
+
+
+def check_slices(gpu: str, slices: Sequence[MigSlice]) -> None:
+    """Raises an error if a GPU of this type cannot be partitioned into these slices; an unknown type always can."""
+    if not slices:
+        return
+    try:
+        gpu_type(gpu)
+    except UnknownNameError:
+        return
+    for each in slices:
+        known = slice_of(gpu, each.profile, each.start)
+        if each.milli != known.milli:
+            raise GpuwiseError(f"a slice {each.profile} of {gpu} is {known.milli}/1000 of it, not {each.milli}")
+        if abs(each.memory_bytes - known.memory_bytes) > MEMORY_MARGIN_FRAC * known.memory_bytes:
+            has, said = format_bytes(known.memory_bytes), format_bytes(each.memory_bytes)
+            raise GpuwiseError(f"a slice {each.profile} of {gpu} has {has} of memory, not {said}")
+    if not is_valid(gpu, [Instance(each.profile, each.start) for each in slices]):
+        asked = ", ".join(f"{each.profile} at {each.start}" for each in slices)
+        raise GpuwiseError(f"{gpu} cannot be partitioned into {asked}; see gpuwise.devices.partitions({gpu!r})")
 
 
 @cache
@@ -151,7 +208,7 @@ def _parse(geometry: dict[str, Any]) -> Mapping[str, MigProfile]:
             name=entry["name"],
             compute_slices=entry["compute_slices"],
             memory_slices=entry["memory_slices"],
-            memory_bytes=round(entry["memory_gib"] * _GIB),
+            memory_bytes=round(entry["memory_gib"] * GIB),
             sms=entry.get("sms"),
             starts=tuple(entry["starts"]),
             max_instances=entry["max_instances"],
@@ -159,3 +216,8 @@ def _parse(geometry: dict[str, Any]) -> Mapping[str, MigProfile]:
         )
         for entry in geometry["profiles"]
     }
+
+
+@cache
+def _compute_slices(gpu: str) -> int:
+    return max(profile.compute_slices for profile in mig_profiles(gpu))

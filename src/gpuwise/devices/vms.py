@@ -49,7 +49,7 @@ def vm_types(gpu: str | None = None, cloud: str | None = None) -> Mapping[str, V
     """VM types by name, cheapest first: all, or those with a type of GPU (any of its names), of a cloud, or both."""
     gpu = None if gpu is None else gpu_type(gpu).name
     cloud = None if cloud is None else _cloud(cloud)
-    chosen = (vm for vm in _catalogue().values() if gpu in (None, vm.gpu) and cloud in (None, vm.cloud))
+    chosen = (vm for vm in catalogue().values() if gpu in (None, vm.gpu) and cloud in (None, vm.cloud))
     return MappingProxyType({vm.name: vm for vm in chosen})
 
 
@@ -65,13 +65,15 @@ def vm_type(name: str) -> VmType:
 
 
 @cache
-def _catalogue() -> Mapping[str, VmType]:
+def catalogue() -> Mapping[str, VmType]:
+    """All VM types by name, cheapest first."""
     document = tomllib.loads(Path(__file__).with_name("vms.toml").read_text(encoding="utf-8"))
-    vms = sorted(_parse(document), key=lambda vm: (vm.usd_per_hour, vm.name))
+    vms = sorted(parse(document), key=lambda vm: (vm.usd_per_hour, vm.name))
     return MappingProxyType({vm.name: vm for vm in vms})
 
 
-def _parse(document: dict[str, Any]) -> Iterator[VmType]:
+def parse(document: dict[str, Any]) -> Iterator[VmType]:
+    """The VM types of the price lists in a document."""
     for listed in document["lists"]:
         for name, row in listed["vms"].items():
             # A row ends early where there is no spot price.
@@ -83,7 +85,7 @@ def _parse(document: dict[str, Any]) -> Iterator[VmType]:
 
 
 def _cloud(name: str) -> str:
-    known = sorted({vm.cloud for vm in _catalogue().values()})
+    known = sorted({vm.cloud for vm in catalogue().values()})
     if name.casefold() not in known:
         raise UnknownNameError("cloud", name, known)
     return name.casefold()
@@ -91,7 +93,7 @@ def _cloud(name: str) -> str:
 
 @cache
 def _by_key() -> Mapping[str, VmType]:
-    return {_key(vm.name): vm for vm in _catalogue().values()}
+    return {_key(vm.name): vm for vm in catalogue().values()}
 
 
 def _key(name: str) -> str:
@@ -102,5 +104,5 @@ def _key(name: str) -> str:
 def _names_like(name: str) -> list[str]:
     """All names, without the prefix where the one asked for has none: it would make every Azure size look far away."""
     if name.casefold().startswith(_PREFIX):
-        return list(_catalogue())
-    return [re.sub(rf"(?i)^{_PREFIX}_", "", known) for known in _catalogue()]
+        return list(catalogue())
+    return [re.sub(rf"(?i)^{_PREFIX}_", "", known) for known in catalogue()]

@@ -23,7 +23,7 @@ from gpuwise.core.commands import (
 )
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.life_cycle import Status
-from gpuwise.devices.mig_slices import check_cut
+from gpuwise.devices import mig
 
 
 class InvalidDecisionError(GpuwiseError):
@@ -63,7 +63,7 @@ def check_slices(state: ClusterState, command: Repartition) -> None:
     """Whether a GPU of that type can be partitioned into these slices."""
     nodes = state.nodes
     try:
-        check_cut(nodes.types[nodes.type_of[command.node]], command.slices)
+        mig.check_slices(nodes.types[nodes.type_of[command.node]], command.slices)
     except GpuwiseError as error:
         raise InvalidDecisionError(str(error)) from error
 

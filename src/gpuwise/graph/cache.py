@@ -1,4 +1,4 @@
-"""Traced graphs kept on disk, so that a model is traced once for each batch size, precision and version of its code."""
+"""A cache of graphs on disk: a model is traced once per batch size, precision and version of its code."""
 
 from __future__ import annotations
 
@@ -13,55 +13,59 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from gpuwise.graph.models.by_name import Ask, graph_of, is_onnx, parts_of
+from gpuwise.graph.models.by_name import ModelSpec, graph_of, is_onnx, split_name
 from gpuwise.graph.ops import VERSION, Graph, GraphError
 
 FUSED = "TIMM_FUSED_ATTN"
-"""Whether timm's networks have PyTorch's fused attention; timm reads it, too."""
+"""timm's own variable: whether its networks use PyTorch's fused attention."""
 _PACKAGES = {"torchvision": ("torchvision", "torch"), "timm": ("timm", "torch"), "hf": ("transformers", "torch")}
 
 
-def cached_graph(ask: Ask, *, fresh: bool = False) -> Graph:
+def cached_graph(spec: ModelSpec, *, fresh: bool = False) -> Graph:
     """The graph of a model, from the cache if it was traced before; ``fresh`` traces it again.
 
-    Of a user's own function the file that holds it is looked at, not what that file imports: after a change there it
-    must be traced afresh.
+    For a user's own function only its file is checked for changes, not the modules that the file imports: after a
+    change there, pass ``fresh``.
     """
-    path = folder() / f"{digest(ask)}.json"
+    path = folder() / f"{digest(spec)}.json"
     if not fresh:
         with contextlib.suppress(OSError, GraphError, UnicodeDecodeError):
             return Graph.from_json(path.read_text(encoding="utf-8"))
-    graph = graph_of(ask)
+    graph = graph_of(spec)
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
         _write(path, graph.to_json())
     return graph
 
 
 def folder() -> Path:
-    """Where graphs are kept."""
+    """The folder of the cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "gpuwise" / "graphs"
 
 
-def digest(ask: Ask) -> str:
-    """A fingerprint of everything that a graph depends on, without importing any of it."""
-    source, name = ("", "") if is_onnx(ask.model) else parts_of(ask.model)
-    packages = _PACKAGES.get(source, ("onnx",) if is_onnx(ask.model) else ("torch",))
+def digest(spec: ModelSpec) -> str:
+    """A hash of everything that a graph depends on; nothing of it is imported."""
+    source, name = ("", "") if is_onnx(spec.model) else split_name(spec.model)
+    packages = _PACKAGES.get(source, ("onnx",) if is_onnx(spec.model) else ("torch",))
     what = {
         "graph": VERSION,
         "tracer": _tracer(),
-        "ask": asdict(ask),
+        "spec": asdict(spec),
         "packages": {package: _version(package) for package in packages},
-        "code": _code(ask.model, source, name),
+        "code": _code(spec.model, source, name),
         "fused": os.environ.get(FUSED, "") if source == "timm" else "",
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
+def code_files() -> list[Path]:
+    """All code of this package: after a change of a formula all models are traced again."""
+    return sorted(Path(__file__).parent.rglob("*.py"))
+
+
 @cache
 def _tracer() -> str:
-    """The code that traces: a change of a formula makes all graphs anew."""
-    return "".join(_contents(path) for path in sorted(Path(__file__).parent.rglob("*.py")))
+    return "".join(map(_contents, code_files()))
 
 
 def _version(package: str) -> str:
@@ -72,7 +76,7 @@ def _version(package: str) -> str:
 
 
 def _code(model: str, source: str, name: str) -> str:
-    """What a model's file contains now."""
+    """A hash of the file of a model."""
     if is_onnx(model):
         return _contents(Path(model))
     if source == "hf":
@@ -84,12 +88,12 @@ def _code(model: str, source: str, name: str) -> str:
         return str(Path(source).resolve()) + _contents(Path(source))
     if (origin := _origin(source)) is not None:
         return _contents(origin)
-    here = Path.cwd() / source.replace(".", "/")  # modules of the working directory are found too
+    here = Path.cwd() / source.replace(".", "/")  # modules of the working directory can be imported too
     return str(here) + _contents(here.with_suffix(".py")) + _contents(here / "__init__.py")
 
 
 def _origin(module: str) -> Path | None:
-    """The file of a module, found beside its package's without importing either."""
+    """The file of a module, found through its package without importing either."""
     package, *inner = module.split(".")
     try:
         found = importlib.util.find_spec(package)
@@ -116,7 +120,7 @@ def _contents(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing, also when two do it at once."""
+    """Writes atomically, also when two processes write the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8", suffix=".part") as file:
         file.write(text)

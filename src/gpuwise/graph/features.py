@@ -8,11 +8,11 @@ from gpuwise.graph.ops import PRODUCTS, Graph, Kind, Op, Phase
 
 GROUPS = ("conv", "conv1x1", "grouped", "depthwise", "linear", "matmul", "attention", "norm", "pool", "activation",
           "softmax", "loss", "embedding", "elementwise", "reduce", "copy", "optimizer", "other")  # fmt: skip
-"""Kinds of operators, with convolutions told apart by how well they use a GPU."""
+"""Kinds of operators, with convolutions split by how well they use a GPU."""
 
 
 def group_of(op: Op) -> str:
-    """Which of the groups an operator is in."""
+    """The group of an operator."""
     if op.kind is not Kind.CONV:
         return str(op.kind)
     if op.is_depthwise:
@@ -23,7 +23,7 @@ def group_of(op: Op) -> str:
 
 
 def features(graph: Graph) -> dict[str, float]:
-    """The row: totals of the model, and FLOPs, bytes and number of operators for each phase and group that occurs.
+    """A row of features: totals of the model, and FLOPs, bytes and number of operators per phase and group.
 
     ``forward_conv_flops``, ``backward_norm_bytes``, ``forward_linear_ops`` and so on are for the whole batch.
     """

@@ -22,11 +22,11 @@ from math import prod
 from gpuwise.graph.ops import Graph, Kind, Op, Phase
 
 LOSSES = ("aten._log_softmax", "onnx.SoftmaxCrossEntropyLoss")
-"""The operators that stand for a loss: what comes after them is small."""
+"""The operators that represent a loss; those that follow them are small."""
 
 
 class LayerKind(StrEnum):
-    """The layers that the model knows."""
+    """The kinds of layers of the per-layer model."""
 
     CONV = "conv"
     FC = "fc"
@@ -50,7 +50,7 @@ class Layer:
     """Of the filter or window; of a fully connected layer, the input's."""
     kernel_width: int = 1
     norm_channels: int = 0
-    """Over how many channels it normalizes."""
+    """Number of channels over which it normalizes."""
     groups: int = 1
 
     def forward(self) -> int:
@@ -87,7 +87,7 @@ class Layer:
 
 
 def layers(graph: Graph) -> list[Layer]:
-    """The layers of a graph that the per-layer model knows; the rest (sums, copies) it leaves out."""
+    """The layers of a graph of kinds in the per-layer model; others (sums, copies) are left out."""
     found = (_layer(op, graph.batch) for op in graph.of(Phase.FORWARD))
     return [layer for layer in found if layer is not None]
 

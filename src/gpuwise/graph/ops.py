@@ -1,4 +1,4 @@
-"""Operators and graphs: one training step of a model, as a list of what the GPU has to do."""
+"""Operators and graphs: one training step of a model, as the list of operators that a GPU runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 from gpuwise.core.errors import GpuwiseError
 
 VERSION = 1
-"""Of the document; one of another version is not read."""
+"""Of the JSON document; other versions are not read."""
 
 
 class GraphError(GpuwiseError):
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class Phase(StrEnum):
-    """When in a step it is done."""
+    """The part of a step in which an operator runs."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -49,7 +49,7 @@ class Phase(StrEnum):
 
 
 class Precision(StrEnum):
-    """How numbers are held. Mixed precision keeps parameters in fp32 and computes where it can in 16 bits."""
+    """Number format. Mixed precision keeps parameters in fp32 and computes where it can in 16 bits."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -63,7 +63,7 @@ class Precision(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """What updates the parameters."""
+    """The optimizer that updates the parameters."""
 
     NONE = "none"
     SGD = "sgd"
@@ -93,7 +93,7 @@ class Op:
     output: tuple[int, ...] = ()
     """The shape of the first result."""
     saved_bytes: float = 0.0
-    """What it leaves for the backward pass, beyond what others have left already."""
+    """What it saves for the backward pass, beyond what earlier operators have saved."""
     parameters: int = 0
     """Parameters that it is the first to use."""
     dtype: str = "float32"
@@ -138,12 +138,12 @@ class Graph:
     saved_bytes: float
     """What the forward pass keeps for the backward pass, beside parameters; inputs that are kept are in it."""
     unknown: Mapping[str, int] = field(default_factory=dict)
-    """Operators without a formula, and how often each occurs: their bytes are counted, their FLOPs are a guess."""
+    """Operators without a formula, by number of occurrences: their bytes are counted, their FLOPs are a guess."""
     notes: tuple[str, ...] = ()
     trainable_parameters: int | None = None
-    """How many parameters are trained; None: all."""
+    """Number of parameters that are trained; None: all."""
     trainable_bytes: float | None = None
-    """What the parameters that are trained take; None: all of ``parameter_bytes``."""
+    """Size of the parameters that are trained; None: all of ``parameter_bytes``."""
 
     def of(self, phase: Phase | None = None, kind: Kind | None = None) -> Iterable[Op]:
         """The operators of a phase or kind."""
@@ -166,12 +166,12 @@ class Graph:
 
     @property
     def gradient_bytes(self) -> float:
-        """What the gradients of the parameters that are trained take."""
+        """Size of the gradients of the parameters that are trained."""
         return 0.0 if self.optimizer is Optimizer.NONE else self._trained_bytes
 
     @property
     def optimizer_bytes(self) -> float:
-        """What the optimizer keeps between steps."""
+        """Size of the optimizer's state."""
         return self.optimizer.states * self._trained_bytes
 
     @property
@@ -187,7 +187,7 @@ class Graph:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Undoes `to_json`."""
+        """The inverse of `to_json`."""
         try:
             document = json.loads(text)
             if document.pop("gpuwise_graph") != VERSION:
@@ -213,6 +213,31 @@ PRODUCTS = frozenset((Kind.CONV, Kind.LINEAR, Kind.MATMUL, Kind.ATTENTION))
 
 GRAPH_NUMBERS = ("batch", "parameters", "parameter_bytes", "buffer_bytes", "input_bytes", "peak_bytes", "saved_bytes")
 OP_NUMBERS = ("flops", "read_bytes", "write_bytes", "saved_bytes", "parameters")
+UPDATE_FLOPS = {Optimizer.SGD: 2.0, Optimizer.MOMENTUM: 4.0, Optimizer.ADAM: 12.0}
+"""Floating point operations of an update for each parameter."""
+
+
+def update_ops(optimizer: Optimizer, parameters: int, parameter_bytes: float | None = None) -> list[Op]:
+    """One pass over all parameters: reads each value, its gradient and its states, writes the value and the states.
+
+    Gradients and states have the size of the parameters: 4 bytes per value, unless ``parameter_bytes`` is given.
+    """
+    if optimizer is Optimizer.NONE or not parameters:
+        return []
+    values = 1 + optimizer.states
+    size = 4.0 * parameters if parameter_bytes is None else parameter_bytes
+    return [
+        Op(
+            kind=Kind.OPTIMIZER,
+            phase=Phase.UPDATE,
+            operator=f"optimizer.{optimizer}",
+            layer="",
+            flops=UPDATE_FLOPS[optimizer] * parameters,
+            read_bytes=size * (values + 1),
+            write_bytes=size * values,
+            output=(parameters,),
+        )
+    ]
 
 
 def _op(entry: dict[str, Any]) -> Op:

@@ -16,8 +16,7 @@ from gpuwise.core.events import CAPACITY_CHANGES
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
 from gpuwise.devices.catalogue import gpu_types
-from gpuwise.devices.mig import Layout, mig_profiles
-from gpuwise.devices.mig_slices import has_mig, layout_of, slices_of
+from gpuwise.devices.mig import Layout, has_mig, layout_of, mig_profiles, slices_of
 from gpuwise.policies.beliefs import speed as believed
 from gpuwise.policies.placing.eligible import Hosts
 from gpuwise.policies.slices.mig_gpus import MigGpus, room_numbers, start_without_slices

@@ -1,4 +1,4 @@
-"""What every predictor is: parameters in the constructor, `fit`, `predict`, an interval, and a sense of its limits."""
+"""What every predictor is: parameters in the constructor, `fit`, `predict`, an interval, and the domain of its fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwise.core.errors import GpuwiseError
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 COVERAGE = 0.9
-"""How often an interval shall hold what is measured, unless told otherwise."""
+"""The probability with which an interval contains the measurement, by default."""
 
 
 class Columns(Protocol):
@@ -31,7 +31,7 @@ class PredictionError(GpuwiseError):
 
 
 class NotFittedError(PredictionError):
-    """A predictor that is asked before it was fitted."""
+    """A predictor that is used before it was fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class Estimates:
         return len(self.value)
 
     def rows(self, which: Bools) -> Self:
-        """Those of some rows."""
+        """The estimates of some rows."""
         return type(self)(self.value[which], self.low[which], self.high[which], self.in_domain[which])
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Those of several tables, one below the other."""
+        """The estimates of several tables, one below the other."""
         names = ("value", "low", "high", "in_domain")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     @classmethod
     def spread(cls, count: int, parts: Iterable[tuple[Bools, Self]]) -> Self:
-        """For so many rows, from parts that each say to which rows they belong; NaN where none does."""
+        """For ``count`` rows, from parts with the rows to which they belong; NaN for rows without a part."""
         value, low, high = np.full((3, count), np.nan)
         made = cls(value, low, high, np.zeros(count, dtype=np.bool_))
         for which, part in parts:
@@ -99,16 +99,16 @@ class Predictor:
         return self.estimate(X).value
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
-        """A value for each row, with the interval that holds the measurement with probability ``coverage``."""
+        """A value for each row, with the interval that contains the measurement with probability ``coverage``."""
         raise NotImplementedError
 
     def to_document(self) -> dict[str, Any]:
-        """Parameters and learned attributes as JSON can carry them."""
+        """Parameters and learned attributes in types of JSON."""
         return {"params": self.get_params(), "learned": {name: pack(value) for name, value in learned(self).items()}}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         predictor = cls(**document["params"])
         for name, value in document["learned"].items():
             setattr(predictor, name, unpack(value))
@@ -128,39 +128,18 @@ def learned(predictor: Predictor) -> dict[str, Any]:
     return {name: value for name, value in vars(predictor).items() if name.endswith("_") and not name.startswith("_")}
 
 
-def floats(X: Columns, name: str) -> Floats:  # noqa: N803
-    """A column as numbers."""
-    try:
-        return np.asarray(X[name], dtype=np.float64)
-    except (KeyError, ValueError, TypeError) as error:
-        raise PredictionError(f"column {name!r} is needed, with numbers in it ({error})") from error
-
-
-def strings(X: Columns, name: str) -> list[str]:  # noqa: N803
-    """A column as text."""
-    try:
-        return [str(value) for value in X[name]]
-    except KeyError as error:
-        raise PredictionError(f"column {name!r} is needed") from error
-
-
-def rows_where(X: Mapping[str, Any], mask: Bools) -> dict[str, NDArray[Any]]:  # noqa: N803
-    """The rows of a dict of columns for which ``mask`` holds; also takes row numbers."""
-    return {name: np.asarray(column)[mask] for name, column in X.items()}
-
-
 PACKED: dict[str, Any] = {}
-"""Kinds of objects that documents may hold beside numbers, text, lists and dicts, by the name they are written with."""
+"""Classes of objects that documents may contain beside numbers, text, lists and dicts, by their names in documents."""
 
 
 def packable(kind: type) -> type:
-    """Lets documents hold objects of a class that has `to_document` and `from_document`."""
+    """Allows objects of a class with `to_document` and `from_document` in documents."""
     PACKED[kind.__name__] = kind
     return kind
 
 
 def pack(value: Any) -> Any:
-    """A learned attribute as JSON can carry it."""
+    """A learned attribute in types of JSON."""
     if type(value).__name__ in PACKED:
         return {"__kind__": type(value).__name__, "document": value.to_document()}
     if isinstance(value, np.ndarray):
@@ -176,7 +155,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """Undoes `pack`; tuples come back as lists."""
+    """The inverse of `pack`; tuples become lists."""
     if isinstance(value, dict):
         if "__array__" in value:
             return np.asarray(value["__array__"], dtype=value["dtype"])

@@ -58,7 +58,7 @@ def _check_estimates(predictor: Predictor, X: Mapping[str, Any], rows: int) -> N
     assert np.all(wide.low <= narrow.low), "the interval of 90 % begins above that of 50 %"
     assert np.all(wide.high >= narrow.high), "the interval of 90 % ends below that of 50 %"
     assert np.array_equal(predictor.predict(X), wide.value), "predict is not the value of estimate"
-    assert wide.in_domain.mean() > 0.5, "most of the data of the fit are called outside of it"
+    assert wide.in_domain.mean() > 0.5, "most of the data of the fit are called out of domain"
 
 
 def _check_determinism(predictor: Predictor, X: Mapping[str, Any], y: ArrayLike) -> None:  # noqa: N803

@@ -1,4 +1,4 @@
-"""Rates that a policy believes: as declared, with what predictors say of scaling and of jobs that share a GPU."""
+"""The rate model of policies: rates as declared, with predicted scaling and slowdown of jobs that share a GPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpuwise.predict.sharing.rates import PredictedSharing
 
 
 class InterferenceRates(ComposedRates):
-    """Rates as declared, slowed by neighbours as an interference predictor says; see `PredictedSharing`.
+    """Rates as declared, slowed by neighbours as an interference predictor estimates; see `PredictedSharing`.
 
-    ``lows`` are the lower ends, and 0 where a predictor fails or a job's utilization is not known: nobody can tell.
+    ``lows`` are the lower ends, and 0 where a predictor fails or a job's utilization is not known.
     ``shared_by`` says how jobs share a GPU at the same time in this world: ``time_slice`` for plain process sharing,
     or ``mps``. Scaling is linear unless another is given.
     """
@@ -37,7 +37,7 @@ class InterferenceRates(ComposedRates):
 
 
 class PredictedRates(InterferenceRates):
-    """Rates by all shipped predictors that know how jobs run: interference, and scaling over GPUs and nodes."""
+    """Rates by the shipped predictors of interference and of scaling over GPUs and nodes."""
 
     def __init__(
         self,

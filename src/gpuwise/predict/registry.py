@@ -12,14 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.predict.base import PredictionError, Predictor
-from gpuwise.predict.fitting.data.tables import tell
 
 VERSION = 1
 SHIPPED = Path(__file__).with_name("fitted")
 OWN = "GPUWISE_FITTED"
-"""The variable that names a folder of predictors of one's own; one found there goes before the shipped one."""
+"""The environment variable with a folder of the user's own predictors, which take precedence over those shipped."""
 _HOME = "gpuwise.predict."
-PERMISSIVE = ("Apache-2.0", "MIT", "BSD", "ISC", "CC0", "CC-BY-4.0", "Unlicense")
+CLASSES = {
+    "AllReduceScaling": "scaling.data_parallel",
+    "EndToEndTime": "scaling.end_to_end",
+    "GpuTransfer": "time.transfer",
+    "GpuUtilization": "time.utilization",
+    "HistoryTime": "scaling.history",
+    "Interference": "sharing.interference",
+    "LayerTime": "time.layers",
+    "MemoryNeed": "memory.need",
+    "MigTime": "sharing.mig",
+    "ParameterServerSpeed": "scaling.parameter_servers",
+    "PerLayerLinear": "time.layers",
+    "RooflineTime": "time.roofline",
+    "StepTime": "time.step_time",
+    "StepsToTarget": "convergence.steps_to_target",
+    "TypicalScaling": "scaling.data_parallel",
+}
+"""The predictors that files may contain, and the modules in which they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A predictor with where it comes from."""
+    """A predictor with its origin."""
 
     name: str
     what: str
@@ -111,30 +127,11 @@ def write(fitted: Fitted, folder: Path) -> Path:
 
 
 def _class(name: str) -> type[Predictor]:
-    """A predictor's class; only gpuwise's own, whatever a file says."""
+    """The class of a predictor: one of gpuwise's own, by its name alone, as its module may have moved since the fit."""
     module, _, kind = name.partition(":")
     if not module.startswith(_HOME):
         raise PredictionError(f"a predictor of class {name!r}, which is none of gpuwise's")
-    found = getattr(importlib.import_module(module), kind)
-    if not (isinstance(found, type) and issubclass(found, Predictor)):
-        raise PredictionError(f"{name!r} is no predictor")
+    if kind not in CLASSES:
+        raise PredictionError(f"{name!r} is no predictor of this version; there are: {', '.join(sorted(CLASSES))}")
+    found: type[Predictor] = getattr(importlib.import_module(_HOME + CLASSES[kind]), kind)
     return found
-
-
-def source_of(data: Path, name: str) -> Source:
-    """Where a data set comes from, and under which licence, as its SOURCE.md says."""
-    path = data / name / "SOURCE.md"
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        tell(f"where data set {name} comes from: there is no {path}. Do not ship what is fitted to it")
-        return Source(name, "", "")
-    said = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
-    if not said.get("Licence"):
-        tell(f"the licence of data set {name}: {path} names none. Do not ship what is fitted to it")
-    return Source(name, said.get("Repository", ""), said.get("Licence", ""))
-
-
-def is_permissive(source: Source) -> bool:
-    """Whether what is learned from a data set may be shipped."""
-    return source.licence.startswith(PERMISSIVE)

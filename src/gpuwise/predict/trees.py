@@ -72,7 +72,7 @@ class Forest:
             open_nodes += [each for each in parted if len(each[1])]
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it: the trees one after the other, each column as base64 of little-endian numbers."""
+        """In types of JSON: the trees one after the other, each column as base64 of little-endian numbers."""
         leaf = [left == LEAF for left in self._left]
         number = [np.where(end, value, cut) for end, value, cut in zip(leaf, self._value, self._threshold, strict=True)]
         nodes = [len(left) for left in self._left]
@@ -90,7 +90,7 @@ class Forest:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         ends = np.cumsum(document["nodes"])[:-1]
         left, right = (np.split(_column(document[name], document["index"]), ends) for name in ("left", "right"))
         feature = np.split(_column(document["feature"], "<i2"), ends)

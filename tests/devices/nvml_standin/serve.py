@@ -9,8 +9,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection, Listener
 
-from gpuwise.devices import cpu
-from gpuwise.devices.machine import this_machine
+from gpuwise.devices import cpu, this_machine
 from gpuwise.devices.nvml import machine as nvml
 
 __all__ = ["cpu", "nvml"]  # loaded once, for all machines

@@ -34,7 +34,7 @@ A100_PROFILES = {
 
 @dataclass
 class Gpu:
-    """One GPU as its driver would tell of it."""
+    """One GPU as its driver would report it."""
 
     name: str = "NVIDIA A100-SXM4-40GB"
     uuid: str = ""
@@ -48,14 +48,14 @@ class Gpu:
     mig: int = -1
     """-1: has none; 0: off; 1: on."""
     lost_after: int = -1
-    """So many calls; -1: never."""
+    """Number of calls; -1: never."""
     back_at_init: int = 0
     """Comes back when NVML is started for this time; 0: not by that."""
     processes: list[tuple[int, int, int]] = field(default_factory=list)
     """Process, bytes (-1: not available), MIG instance (-1: of the whole GPU)."""
     mps_processes: list[tuple[int, int]] = field(default_factory=list)
     instances: list[tuple[str, int] | tuple[str, int, int]] = field(default_factory=list)
-    """Profile, start, and how many compute instances it holds."""
+    """Profile, start, and the number of its compute instances."""
 
     def lines(self, number: int) -> Iterable[str]:
         numbers = (self.total, self.used, self.util, self.milliwatt, self.celsius, self.mhz, f"{self.cores:x}")
@@ -104,12 +104,12 @@ class World:
         self.gpus[number] = replace(self.gpus[number], **fields)
         self.write()
 
-    def recut(self, number: int, *instances: tuple[str, int]) -> None:
-        """Cuts a GPU into MIG instances as somebody else might."""
+    def repartition(self, number: int, *instances: tuple[str, int]) -> None:
+        """Partitions a GPU as another process might."""
         self.setup += 1
         self.change(number, instances=list(instances))
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Makes all functions work again."""
         self.failures.clear()
         self.write()

@@ -45,20 +45,20 @@ def test_a_whole_gpu_in_mig_mode_is_its_one_slice(watch):
 
 def test_slices_are_looked_up_as_they_are_now(watch, world):
     machine = watch(mig_gpu(("3g.20gb", 0)), mig_gpu(("7g.40gb", 0)))
-    world.recut(0, ("3g.20gb", 0))
+    world.repartition(0, ("3g.20gb", 0))
     assert visible(machine, Grant(0, 0b1, 0), sharing=Sharing.MIG) == ["MIG-0-3"]
 
-    world.recut(1, ("3g.20gb", 4))
-    with pytest.raises(MachineError, match=r"is not whole; it is cut into 3g\.20gb at 4"):
+    world.repartition(1, ("3g.20gb", 4))
+    with pytest.raises(MachineError, match=r"is not whole; its slices: 3g\.20gb at 4"):
         visible(machine, Grant(0, 0b10))
 
 
 @pytest.mark.parametrize(
     ("grant", "sharing", "words"),
     [
-        (Grant(0, 0b10), Sharing.EXCLUSIVE, "is not whole; it is cut into 3g.20gb at 0"),
-        (Grant(0, 0b10, 4), Sharing.MIG, "no slice at 4; it is cut into 3g.20gb at 0"),
-        (Grant(0, 0b01, 0), Sharing.MIG, "no slice at 0; it is cut into nothing"),
+        (Grant(0, 0b10), Sharing.EXCLUSIVE, "is not whole; its slices: 3g.20gb at 0"),
+        (Grant(0, 0b10, 4), Sharing.MIG, "no slice at 4; its slices: 3g.20gb at 0"),
+        (Grant(0, 0b01, 0), Sharing.MIG, "no slice at 0; its slices: none"),
         (Grant(0, 0b100), Sharing.EXCLUSIVE, "no device 2 on node 0"),
         (Grant(1, 0b1), Sharing.SHARED, "no device 0 on node 1"),
     ],

@@ -62,14 +62,14 @@ def test_an_unknown_error_neither_loses_a_gpu_nor_finds_it_again(watch, world):
     world.fail("nvmlDeviceGetMemoryInfo", UNKNOWN)
     assert machine.lost() == frozenset()
 
-    world.mend()
+    world.fix()
     world.change(0, lost_after=0)
     assert machine.lost() == {(0, 0)}
 
     world.change(0, lost_after=-1)
     world.fail("nvmlDeviceGetHandleByPciBusId_v2", UNKNOWN)
     assert machine.lost() == {(0, 0)}
-    world.mend()
+    world.fix()
     assert machine.lost() == frozenset()
 
 
@@ -98,7 +98,7 @@ def test_a_session_that_cannot_start_now_is_started_later(watch, world):
     assert [machine.lost() for _ in range(3)] == [{(0, 0)}] * 3
 
     world.change(0, lost_after=-1)
-    world.mend()
+    world.fix()
     assert machine.lost() == frozenset()
 
 

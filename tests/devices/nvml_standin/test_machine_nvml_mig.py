@@ -13,16 +13,16 @@ MIB = 2**20
 def test_slices_are_found_by_where_they_start(watch):
     machine = watch(Gpu(), mig_gpu(("2g.10gb", 4), ("3g.20gb", 0), ("1g.5gb", 6)))
 
-    plain, cut = machine.devices[0]
+    plain, partitioned = machine.devices[0]
     assert (plain.mig_enabled, plain.mig) == (False, ())
-    assert cut.mig_enabled
+    assert partitioned.mig_enabled
     # of 7 compute slices: 3/7, 2/7, 1/7
-    assert cut.mig == (
+    assert partitioned.mig == (
         MigInstance("MIG-1-2", MigSlice("3g.20gb", 0, 429, 19968 * MIB)),
         MigInstance("MIG-1-1", MigSlice("2g.10gb", 4, 286, 9856 * MIB)),
         MigInstance("MIG-1-3", MigSlice("1g.5gb", 6, 143, 4864 * MIB)),
     )
-    assert machine.layout() == {(0, 1): tuple(each.slice for each in cut.mig)}
+    assert machine.layout() == {(0, 1): tuple(each.slice for each in partitioned.mig)}
 
 
 def test_mig_that_is_switched_off_is_an_ordinary_gpu(watch):
@@ -56,8 +56,8 @@ def test_a_gpu_without_slices_that_may_not_be_cut_is_lost_with_a_note(watch, wor
 
     assert machine.lost() == {(0, 0)}
     (note,) = machine.notes
-    assert note.startswith("nothing can run on it before it is cut: GPU GPU-00000000")
-    assert note.endswith("only root may cut it anew")
+    assert note.startswith("nothing can run on it before it is partitioned: GPU GPU-00000000")
+    assert note.endswith("only root may repartition it")
 
 
 def test_a_driver_that_does_not_name_its_profiles_is_too_old(watch, world):
@@ -70,7 +70,7 @@ def test_a_driver_that_does_not_name_its_profiles_is_too_old(watch, world):
 
 def test_slices_cut_by_others_are_seen_at_the_next_look(watch, world):
     machine = watch(mig_gpu(("3g.20gb", 0)))
-    world.recut(0, ("2g.10gb", 2), ("1g.5gb", 6))
+    world.repartition(0, ("2g.10gb", 2), ("1g.5gb", 6))
 
     assert [(each.profile, each.start) for each in machine.layout()[0, 0]] == [("2g.10gb", 2), ("1g.5gb", 6)]
     assert [each.uuid for each in machine.devices[0][0].mig] == ["MIG-0-2", "MIG-0-3"]

@@ -36,7 +36,7 @@ def demo_settings(chosen: dict[str, Any], own_state: bool) -> dict[str, Any]:
 
 
 def _has_gpus() -> bool:
-    from gpuwise.devices.machine import this_machine
+    from gpuwise.devices import this_machine
 
     machine = this_machine()
     try:

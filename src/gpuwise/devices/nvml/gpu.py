@@ -1,4 +1,4 @@
-"""One NVIDIA GPU: found, read, lost sight of and found again."""
+"""One NVIDIA GPU: found, read, lost and found again; and the nodes that the GPUs of a machine make."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.catalogue import gpu_type, gpu_types
 from gpuwise.devices.host import Host
 from gpuwise.devices.machine import Device, MachineError, Reading, Where
-from gpuwise.devices.nvml import mig as nvml_mig
-from gpuwise.devices.nvml.readings import Handle, memory_bytes, reading
+from gpuwise.devices.nvml.readings import Handle, instances, memory_bytes, mig_enabled, reading, slices
 
 _GONE = frozenset(
     {
@@ -30,11 +29,11 @@ _GONE = frozenset(
         pynvml.NVML_ERROR_UNINITIALIZED,
     }
 )
-"""Answers after which nothing runs on a GPU; after any other, such as an unknown error, it may well run on."""
+"""Errors after which nothing runs on a GPU; after any other, such as an unknown error, its processes may still run."""
 
 
 class Gpu:
-    """A GPU in this session with the driver, and where to look for it when it is gone."""
+    """A GPU in this session with the driver, and its bus id, by which it is found again after it was lost."""
 
     def __init__(self, handle: Handle, bus_id: str, device: Device) -> None:
         self.handle = handle
@@ -48,12 +47,12 @@ class Gpu:
         return self.device.mig_enabled and not self.device.mig
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitioned(self) -> bool:
         """In MIG mode with slices smaller than itself."""
         return any(each.slice.milli < WHOLE_GPU_MILLI for each in self.device.mig)
 
     def answers(self) -> bool:
-        """Whether it is there; one that was lost is looked for at its place on the bus."""
+        """Whether it answers; one that was lost is searched by its bus id."""
         try:
             if self.lost:
                 self.handle = self._found_again()
@@ -65,45 +64,45 @@ class Gpu:
             return not self.lost
         if self.lost:
             self.lost = False
-            self.device = replace(self.device, mig_enabled=nvml_mig.is_enabled(self.handle), mig=())
-            self.look()
+            self.device = replace(self.device, mig_enabled=mig_enabled(self.handle), mig=())
+            self.refresh()
         return True
 
-    def look(self) -> None:
-        """Sees how it is cut now."""
+    def refresh(self) -> None:
+        """Reads its slices again."""
         if self.device.mig_enabled:
             with suppress(pynvml.NVMLError):
-                self.device = replace(self.device, mig=nvml_mig.instances(self.handle, self.device.gpu_type))
+                self.device = replace(self.device, mig=instances(self.handle, self.device.gpu_type))
 
     def read(self) -> Reading:
         """What it does at this moment."""
         if self.lost:
             return Reading()
-        slices = []
+        found = []
         if self.device.mig_enabled:
             with suppress(pynvml.NVMLError):
-                slices = nvml_mig.slices(self.handle)
-        return reading(self.handle, slices)
+                found = slices(self.handle)
+        return reading(self.handle, found)
 
     def whole_uuid(self) -> str:
-        """What CUDA calls all of it."""
+        """The UUID by which CUDA knows all of it."""
         if not self.device.mig_enabled:
             return self.device.uuid
-        self.look()
-        if self.is_cut or self.is_bare:
-            raise MachineError(f"GPU {self.device.uuid} is not whole; it is cut into {self._slices()}")
+        self.refresh()
+        if self.is_partitioned or self.is_bare:
+            raise MachineError(f"GPU {self.device.uuid} is not whole; its slices: {self._slices()}")
         return self.device.mig[0].uuid
 
     def slice_uuid(self, start: int) -> str:
-        """What CUDA calls its slice that begins at ``start``."""
-        self.look()
+        """The UUID by which CUDA knows its slice at ``start``."""
+        self.refresh()
         for each in self.device.mig:
             if each.slice.start == start:
                 return each.uuid
-        raise MachineError(f"GPU {self.device.uuid} has no slice at {start}; it is cut into {self._slices()}")
+        raise MachineError(f"GPU {self.device.uuid} has no slice at {start}; its slices: {self._slices()}")
 
     def _slices(self) -> str:
-        return ", ".join(f"{each.slice.profile} at {each.slice.start}" for each in self.device.mig) or "nothing"
+        return ", ".join(f"{each.slice.profile} at {each.slice.start}" for each in self.device.mig) or "none"
 
     def _found_again(self) -> Handle:
         """By its bus id: a search by UUID fails for every GPU as long as one of them is lost."""
@@ -114,7 +113,7 @@ class Gpu:
 
 
 def find_gpus(host: Host) -> tuple[list[Gpu], list[str]]:
-    """The GPUs that answer, and a line about each that does not."""
+    """The GPUs that answer, and a note about each that does not."""
     gpus, notes = [], []
     for index in range(_count()):
         try:
@@ -125,7 +124,7 @@ def find_gpus(host: Host) -> tuple[list[Gpu], list[str]]:
 
 
 def nodes_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[NodeSpec, ...], dict[Where, Gpu]]:
-    """A node for each type, and who is where; the host's CPUs and memory are shared out by GPUs."""
+    """One node per GPU type, and the GPU at each place; CPUs and memory of the host are divided by number of GPUs."""
     types = list(dict.fromkeys(gpu.device.gpu_type for gpu in gpus))
     nodes: list[NodeSpec] = []
     where: dict[Where, Gpu] = {}
@@ -154,10 +153,10 @@ def _open(handle: Handle, host: Host) -> Gpu:
         gpu_type=kind,
         memory_bytes=_listed_memory_bytes(kind) if math.isnan(memory) else memory,
         cores=_cores_near(handle, host),
-        mig_enabled=nvml_mig.is_enabled(handle),
+        mig_enabled=mig_enabled(handle),
     )
     gpu = Gpu(handle, pynvml.nvmlDeviceGetPciInfo(handle).busId, device)
-    gpu.look()
+    gpu.refresh()
     return gpu
 
 
@@ -169,7 +168,7 @@ def _type_of(name: str) -> str:
 
 
 def _listed_memory_bytes(kind: str) -> float:
-    """Of a GPU that does not say, as those that share the host's memory do not."""
+    """For a GPU whose driver does not report it, as those that share the memory of the host."""
     listed = gpu_types()[kind].memory_bytes if kind in gpu_types() else None
     return math.inf if listed is None else float(listed)
 

@@ -16,18 +16,18 @@ from gpuwise.devices.host import Host, this_host
 from gpuwise.devices.machine import Device, DeviceInUseError, MachineError, NoGpusError, Reading, Where
 from gpuwise.devices.nvml.gpu import Gpu, find_gpus, nodes_of
 from gpuwise.devices.nvml.mps import Mps, MpsError
-from gpuwise.devices.nvml.partitioning import cut
+from gpuwise.devices.nvml.partitioning import repartition
 
 _WHY_NOT = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver here (libnvidia-ml.so.1 cannot be loaded)",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded; does nvidia-smi work?",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated and the old one still runs; reboot",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver; look at the rights on /dev/nvidia*",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver; check the permissions of /dev/nvidia*",
 }
 
 
 class NvmlMachine:
-    """NVIDIA GPUs: a node for each type, by the order of the driver within it."""
+    """NVIDIA GPUs: one node per GPU type, in the order of the driver within it."""
 
     stand_in = False
 
@@ -56,14 +56,14 @@ class NvmlMachine:
 
     @property
     def devices(self) -> tuple[tuple[Device, ...], ...]:
-        """``devices[node][device]``, with the slices as they were last looked at."""
+        """``devices[node][device]``, with the slices as last read."""
         found: list[list[Device]] = [[] for _ in self.nodes]
         for (node, _), gpu in self._gpus.items():
             found[node].append(gpu.device)
         return tuple(map(tuple, found))
 
     def read(self, running: Mapping[Where, Collection[int]] | None = None) -> Mapping[Where, Reading]:
-        """What every GPU does, with all processes on it, whoever they belong to."""
+        """What every GPU does, with all processes on it, foreign ones included."""
         with self._lock:
             return {where: gpu.read() for where, gpu in self._gpus.items()}
 
@@ -72,13 +72,13 @@ class NvmlMachine:
         with self._lock:
             before = {where for where, gpu in self._gpus.items() if gpu.lost}
             if len(before) == len(self._gpus):
-                _start_anew()
+                _restart_session()
             gone = {where for where, gpu in self._gpus.items() if not gpu.answers()}
             self._make_whole(before - gone)
             return frozenset(gone | {where for where, gpu in self._gpus.items() if gpu.is_bare})
 
     def environment(self, placement: Placement, *, memory_bytes: float = 0.0) -> dict[str, str]:
-        """The GPUs or slices by UUID; for GPUs shared through MPS also the job's part of each."""
+        """The GPUs or slices by UUID; for GPUs shared through MPS also the job's share of each."""
         with self._lock:
             devices = [self._gpu(where).device for where in placement.devices()]
             uuids = self._uuids(placement)
@@ -96,7 +96,7 @@ class NvmlMachine:
             self._gpu(where)
 
     def repartition(self, node: int, device: int, slices: Sequence[MigSlice]) -> None:
-        """Cuts a GPU in MIG mode; it is refused while a slice that would go is in use, and then nothing changes."""
+        """Partitions a GPU in MIG mode; refused while a slice that would be destroyed is in use: nothing changes."""
         with self._lock:
             gpu = self._gpu((node, device))
             who = f"GPU {gpu.device.uuid} ({gpu.device.name})"
@@ -106,25 +106,27 @@ class NvmlMachine:
                 switch = f"nvidia-smi -i {gpu.bus_id} -mig 1"
                 raise MachineError(f"{who} is not in MIG mode; root can switch it on: {switch}")
             try:
-                cut(gpu.handle, [(each.profile, each.start) for each in slices])
+                repartition(gpu.handle, [(each.profile, each.start) for each in slices])
             except MachineError as error:
                 raise type(error)(f"{who}: {error}") from error
             except pynvml.NVMLError_InUse as error:
-                raise DeviceInUseError(f"{who} cannot be cut anew while it is in use") from error
+                raise DeviceInUseError(f"{who} cannot be repartitioned while it is in use") from error
             except pynvml.NVMLError_NoPermission as error:
-                raise MachineError(f"{who}: only root may cut it anew") from error
+                raise MachineError(f"{who}: only root may repartition it") from error
             except pynvml.NVMLError as error:
-                raise MachineError(f"{who}: the driver does not cut it so ({error})") from error
+                raise MachineError(f"{who}: the driver refuses this partition ({error})") from error
             finally:
-                gpu.look()
+                gpu.refresh()
 
     def layout(self) -> Mapping[Where, tuple[MigSlice, ...]]:
-        """How the GPUs in MIG mode are cut now; one with a single slice of its full size is whole."""
+        """The slices of the GPUs in MIG mode; one with a single slice of its full size counts as whole."""
         with self._lock:
             for gpu in self._gpus.values():
-                gpu.look()
+                gpu.refresh()
             return {
-                where: tuple(each.slice for each in gpu.device.mig) for where, gpu in self._gpus.items() if gpu.is_cut
+                where: tuple(each.slice for each in gpu.device.mig)
+                for where, gpu in self._gpus.items()
+                if gpu.is_partitioned
             }
 
     def close(self) -> None:
@@ -146,7 +148,7 @@ class NvmlMachine:
         ]
 
     def _mps_for(self, sharing: Sharing, devices: Sequence[Device]) -> Mps | None:
-        """The daemon if it is there for such jobs and up; on GPUs in MIG mode, or while it is down, they do without."""
+        """The daemon for jobs that share GPUs; None on GPUs in MIG mode, or while the daemon is down."""
         if sharing is not Sharing.SHARED or any(device.mig_enabled for device in devices):
             return None
         with suppress(MpsError):
@@ -156,13 +158,13 @@ class NvmlMachine:
         return None
 
     def _make_whole(self, among: Collection[Where]) -> None:
-        """A GPU in MIG mode without a slice, as after a reset, can run nothing: it gets one of its full size."""
+        """Nothing can run on a GPU in MIG mode without a slice, as after a reset: it gets one of its full size."""
         for node, number in among:
             if self._gpus[node, number].is_bare:
                 try:
                     self.repartition(node, number, ())
                 except MachineError as error:
-                    self.notes += (f"nothing can run on it before it is cut: {error}",)
+                    self.notes += (f"nothing can run on it before it is partitioned: {error}",)
 
     def _start_mps(self, folder: Path | None) -> None:
         if folder is not None:
@@ -178,8 +180,8 @@ def _end_session() -> None:
         pynvml.nvmlShutdown()
 
 
-def _start_anew() -> None:
-    """A new session with the driver: one that was there before the driver went does not see it come back."""
+def _restart_session() -> None:
+    """A new session with the driver: an old one does not see a driver that was reloaded."""
     _end_session()
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()

@@ -17,7 +17,7 @@ CONTROL = "nvidia-cuda-mps-control"
 ANSWER_S = 10.0
 """How long the daemon may take to answer."""
 PATIENCE_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses between looks at a daemon that was started and does not answer yet."""
+"""Pauses between checks of a daemon that was started and does not answer yet."""
 LONGEST_PIPES = 88
 """A socket's path has at most 107 bytes, and the daemon makes ``control_privileged`` in its folder."""
 
@@ -27,7 +27,7 @@ class MpsError(MachineError):
 
 
 class Mps:
-    """An MPS daemon with folders of its own; one that runs there already is taken over, with the jobs on it."""
+    """An MPS daemon with its own folders; one that already runs there is adopted, with the jobs on it."""
 
     def __init__(self, folder: Path) -> None:
         self._pipes, self._logs = folder.absolute() / "pipes", folder.absolute() / "logs"
@@ -58,14 +58,14 @@ class Mps:
         return tuple(int(pid) for pid in found if pid.isdigit())
 
     def stop(self) -> bool:
-        """Ends the daemon unless processes use it, which would end with it; says whether it has ended."""
+        """Stops the daemon unless processes use it, which would end with it; returns whether it has stopped."""
         if self.clients():
             return False
         self._ask("quit")
         return not self.healthy()
 
     def variables(self, milli: int, memory_bytes: Sequence[float]) -> dict[str, str]:
-        """What a job with ``milli`` thousandths of each GPU and so much memory on each needs to be told."""
+        """The environment of a job with ``milli`` thousandths of each GPU and ``memory_bytes`` on each."""
         found = self._folders()
         found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(math.ceil(100 * milli / WHOLE_GPU_MILLI))
         if all(map(math.isfinite, memory_bytes)):
@@ -78,7 +78,7 @@ class Mps:
 
     def _launch(self) -> None:
         said = self._logs / "start.log"
-        with said.open("w") as output:  # the daemon would hold a pipe open for ever
+        with said.open("w") as output:  # the daemon would keep a pipe open for ever
             command = [_control(), "-d"]
             try:
                 subprocess.run(
@@ -118,7 +118,7 @@ class Mps:
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        """Not CUDA_VISIBLE_DEVICES: the daemon is there for all GPUs, and a job is shown its own by their UUIDs."""
+        """Without CUDA_VISIBLE_DEVICES: the daemon serves all GPUs, and a job is given its own by UUID."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
         return {**kept, **self._folders()}
 

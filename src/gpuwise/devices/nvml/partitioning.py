@@ -1,4 +1,4 @@
-"""Cutting a GPU in MIG mode anew: destroying and creating its instances through the driver."""
+"""Repartitioning a GPU in MIG mode: its instances are destroyed and created through the driver."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pynvml  # type: ignore[import-untyped]
 
 from gpuwise.devices.machine import DeviceInUseError, MachineError
-from gpuwise.devices.nvml.mig import Offer, offers, slices
-from gpuwise.devices.nvml.readings import Handle, processes
+from gpuwise.devices.nvml.readings import Handle, Offer, offers, processes, slices
 
 
 class Slot(NamedTuple):
@@ -22,11 +21,11 @@ class Slot(NamedTuple):
     size: int
 
 
-def cut(gpu: Handle, wanted: Sequence[tuple[str, int]]) -> None:
-    """Cuts a GPU into profiles at starts, none of them for a single slice of its full size.
+def repartition(gpu: Handle, wanted: Sequence[tuple[str, int]]) -> None:
+    """Partitions a GPU into profiles at starts; none of them means a single slice of its full size.
 
-    Instances that are wanted and there already stay. If the driver refuses something on the way, the GPU is put back
-    as it was, as far as the driver lets it.
+    Instances that exist already and are wanted stay. If the driver refuses a change, those made before it are undone
+    as far as the driver allows.
     """
     target = _slots(gpu, wanted)
     before = frozenset(_existing(gpu))
@@ -82,7 +81,7 @@ def _check_unused(gpu: Handle, leaving: Collection[Slot]) -> None:
                 pids |= processes(each).keys()
     if pids:
         listed = ", ".join(map(str, sorted(pids)))
-        raise DeviceInUseError(f"it cannot be cut anew while processes use its slices: {listed}")
+        raise DeviceInUseError(f"it cannot be repartitioned while processes use its slices: {listed}")
 
 
 def _change(gpu: Handle, target: Collection[Slot]) -> None:
@@ -107,7 +106,7 @@ def _existing(gpu: Handle) -> dict[Slot, Handle]:
 
 
 def _filled(call: Any, parent: Handle, profile: int, room: Any) -> list[Any]:
-    """What NVML writes into an array, by a call that also says how much it wrote."""
+    """The items that an NVML call writes into an array; it also reports their number."""
     count = c_uint(len(room))
     call(parent, profile, room, byref(count))
     return list(room[: count.value])
@@ -131,7 +130,7 @@ def _compute_instances(instance: Handle) -> Iterator[Handle]:
 
 
 def _compute_profiles(instance: Handle) -> Iterator[Any]:
-    """The ways to fill a GPU instance; the one of the most slices takes all of it."""
+    """The compute profiles of a GPU instance; the one with the most slices takes all of it."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     for kind in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         try:

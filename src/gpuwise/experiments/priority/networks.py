@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models.by_name import Ask, graph_of_function
+from gpuwise.graph.models.by_name import ModelSpec, graph_of_function
 from gpuwise.graph.ops import Graph
 from gpuwise.predict import registry
 from gpuwise.predict.time.step_time import step_columns
@@ -30,9 +30,9 @@ def predicted_gains() -> dict[str, float]:
 def graphs() -> dict[str, Graph]:
     """One training step of each."""
     return {
-        "IC": cached_graph(Ask("torchvision:resnet50", 32)),
-        "SSD": cached_graph(Ask("torchvision:resnet34", 32, image=300)),
-        "OD": cached_graph(Ask("torchvision:resnet50", 2, image=800)),
+        "IC": cached_graph(ModelSpec("torchvision:resnet50", 32)),
+        "SSD": cached_graph(ModelSpec("torchvision:resnet34", 32, image=300)),
+        "OD": cached_graph(ModelSpec("torchvision:resnet50", 2, image=800)),
         "RM": _traced(_collaborative_filter, 2048),
         "SA": _traced(_sentence_classifier, 100),
         "RT": _traced(_recurrent_translator, 128),
@@ -43,7 +43,7 @@ def graphs() -> dict[str, Graph]:
 
 
 def _traced(build: Callable[[int], Any], batch: int) -> Graph:
-    return graph_of_function(build, Ask(build.__name__.strip("_"), batch))
+    return graph_of_function(build, ModelSpec(build.__name__.strip("_"), batch))
 
 
 def _collaborative_filter(batch: int) -> Any:

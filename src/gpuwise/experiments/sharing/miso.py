@@ -25,7 +25,7 @@ from gpuwise.core.rates import DeclaredRates
 from gpuwise.devices.catalogue import gpu_type
 from gpuwise.devices.mig import mig_profile, mig_profiles
 from gpuwise.experiments.rows import Row
-from gpuwise.predict.base import rows_where
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data.miso import GPU, mig_times
 from gpuwise.predict.sharing.mig import MigTime
 from gpuwise.service.offline.simulate import Truth, simulate

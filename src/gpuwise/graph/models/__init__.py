@@ -1,1 +1,3 @@
-"""Models by name: the libraries, Hugging Face configurations, and the user's own code."""
+"""Models by name: the libraries, Hugging Face configurations, ONNX files and the user's own code."""
+
+FORMS = "torchvision:NAME, timm:NAME, hf:CONFIG.json or hf:NAME, FILE.py:FUNCTION, MODULE:FUNCTION, or FILE.onnx"

@@ -1,4 +1,4 @@
-"""Models by name: what to build, and on which example inputs. Naming a file or a callable means running its code."""
+"""From the name of a model to its graph. Naming a file or a function means running its code."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuwise.graph.models import FORMS
 from gpuwise.graph.ops import Graph, GraphError, Optimizer, Precision
 
 if TYPE_CHECKING:
     from gpuwise.graph.torch.trace import Built
 
-FORMS = "torchvision:NAME, timm:NAME, hf:CONFIG.json or hf:NAME, FILE.py:FUNCTION, MODULE:FUNCTION, or FILE.onnx"
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Which model, and how it is trained."""
+class ModelSpec:
+    """A model by its name, and how it is trained."""
 
     model: str
     batch: int
     precision: Precision = Precision.FP32
     optimizer: Optimizer = Optimizer.MOMENTUM
     image: int | None = None
-    """Height and width of images; the model's usual size if not given."""
+    """Height and width of images; by default the usual size of the model."""
     sequence: int | None = None
     """Tokens in a sequence, for language models."""
 
@@ -59,35 +59,35 @@ def _choice(kind: type[Precision] | type[Optimizer], value: str, name: str) -> P
         raise GraphError(f"no {name} {value!r}; give one of {', '.join(kind)}") from None
 
 
-def graph_of(ask: Ask) -> Graph:
+def graph_of(spec: ModelSpec) -> Graph:
     """Builds and traces a model. This runs the model's code, but needs neither a GPU nor weights."""
-    if is_onnx(ask.model):
+    if is_onnx(spec.model):
         from gpuwise.graph.onnx.file import read_onnx
 
-        return read_onnx(Path(ask.model), ask)
-    source, name = parts_of(ask.model)
-    return _traced(ask, lambda stack: _builder(ask, source, name, stack))
+        return read_onnx(Path(spec.model), spec)
+    source, name = split_name(spec.model)
+    return _traced(spec, lambda stack: _builder(spec, source, name, stack))
 
 
-def graph_of_function(function: Callable[..., Any], ask: Ask) -> Graph:
-    """Traces what a function returns: a module and its example inputs; ``ask.model`` is what it is called."""
+def graph_of_function(function: Callable[..., Any], spec: ModelSpec) -> Graph:
+    """Builds and traces what a function returns: a module and its example inputs; ``spec.model`` is its name."""
 
     def builder(stack: ExitStack) -> Callable[[], Built]:
         from gpuwise.graph.models.own_code import from_function
 
-        return from_function(function, ask.batch, ask.model)
+        return from_function(function, spec.batch, spec.model)
 
-    return _traced(ask, builder)
+    return _traced(spec, builder)
 
 
-def _traced(ask: Ask, builder: Callable[[ExitStack], Callable[[], Built]]) -> Graph:
+def _traced(spec: ModelSpec, builder: Callable[[ExitStack], Callable[[], Built]]) -> Graph:
     if importlib.util.find_spec("torch") is None:
         raise GraphError("a model is traced with PyTorch, which is not installed; pip install 'gpuwise[torch]'")
-    from gpuwise.graph.torch.state import quietly, unchanged
+    from gpuwise.graph.torch.prepare import quietly, unchanged
     from gpuwise.graph.torch.trace import trace
 
     with ExitStack() as stack, unchanged(), quietly():
-        return trace(builder(stack), ask.model, batch=ask.batch, precision=ask.precision, optimizer=ask.optimizer)
+        return trace(builder(stack), spec.model, batch=spec.batch, precision=spec.precision, optimizer=spec.optimizer)
 
 
 def is_onnx(model: str) -> bool:
@@ -95,8 +95,8 @@ def is_onnx(model: str) -> bool:
     return model.lower().endswith(".onnx")
 
 
-def parts_of(model: str) -> tuple[str, str]:
-    """Where a model comes from, and its name there."""
+def split_name(model: str) -> tuple[str, str]:
+    """The library or file of a model, and its name there."""
     if model.endswith("config.json") and not model.startswith("hf:"):
         return "hf", model
     if Path(model).suffix in PICKLES:
@@ -112,16 +112,16 @@ def _split_last(model: str) -> tuple[str, str, str]:
     return model.rpartition(":") if ":" in model else (model, "", "")
 
 
-def _builder(ask: Ask, source: str, name: str, stack: ExitStack) -> Callable[[], Built]:
+def _builder(spec: ModelSpec, source: str, name: str, stack: ExitStack) -> Callable[[], Built]:
     if source in ("torchvision", "timm"):
         from gpuwise.graph.models.libraries import from_timm, from_torchvision
 
-        return (from_timm if source == "timm" else from_torchvision)(ask, name)
+        return (from_timm if source == "timm" else from_torchvision)(spec, name)
     if source == "hf":
         from gpuwise.graph.models.hugging_face import from_hugging_face
 
-        return from_hugging_face(ask, name)
+        return from_hugging_face(spec, name)
     from gpuwise.graph.models.own_code import from_callable, importable
 
     stack.enter_context(importable(source))
-    return from_callable(ask, source, name)
+    return from_callable(spec, source, name)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpuwise.graph.ops import GraphError
-from gpuwise.graph.torch.state import in_one_line
+from gpuwise.graph.torch.prepare import in_one_line
 from gpuwise.graph.torch.trace import Built
 
 if TYPE_CHECKING:
-    from gpuwise.graph.models.by_name import Ask
+    from gpuwise.graph.models.by_name import ModelSpec
 
 IMAGE = 224
 FRAMES = 16
@@ -27,7 +27,7 @@ FRAMES = 16
 
 @cache
 def library(name: str) -> ModuleType:
-    """A library of models; its compiled operators are declared if only its Python part can be used."""
+    """A library of models; the operators of torchvision are declared if its compiled part cannot be loaded."""
     if importlib.util.find_spec(name) is None:
         raise GraphError(f"{name} is not installed; pip install {name}")
     try:
@@ -42,7 +42,7 @@ _declared: list[Any] = []
 
 
 def _import_torchvision() -> None:
-    """Lets torchvision be imported beside a PyTorch that its compiled part was not made for."""
+    """Imports torchvision, also where its compiled part was built for another version of PyTorch."""
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
@@ -53,15 +53,15 @@ def _import_torchvision() -> None:
         declared: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
         for operator in ("nms", "qnms"):
             declared.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _declared.append(declared)  # what it declares lasts as long as it does
+        _declared.append(declared)  # its declarations last as long as the object
 
 
 def misses_torchvision(error: BaseException) -> bool:
-    """Whether an error is that of a torchvision whose compiled part does not fit PyTorch."""
+    """Whether an error is caused by a torchvision that was compiled for another version of PyTorch."""
     return "torchvision::nms" in str(error)
 
 
-def from_torchvision(ask: Ask, name: str) -> Callable[[], Built]:
+def from_torchvision(spec: ModelSpec, name: str) -> Callable[[], Built]:
     """One of torchvision's networks, on images or clips of the size its published weights were trained for."""
     models = library("torchvision").models
     known = models.list_models()
@@ -73,11 +73,11 @@ def from_torchvision(ask: Ask, name: str) -> Callable[[], Built]:
         old = name in ("googlenet", "inception_v3")
         plain: dict[str, Any] = {"aux_logits": False, "init_weights": False} if old else {}
         if "weights_backbone" in inspect.signature(models.get_model_builder(name)).parameters:
-            plain["weights_backbone"] = None  # else it would be fetched
-        size = ask.image or _torchvision_size(models, name)
+            plain["weights_backbone"] = None  # else it would be downloaded
+        size = spec.image or _torchvision_size(models, name)
         model = _sized(lambda **sized: models.get_model(name, weights=None, **plain, **sized), "image_size", size)
         frames = (FRAMES,) if _takes_clips(model) else ()
-        return Built(model, [torch.empty(ask.batch, 3, *frames, size, size)])
+        return Built(model, [torch.empty(spec.batch, 3, *frames, size, size)])
 
     return build
 
@@ -95,23 +95,23 @@ def _torchvision_size(models: ModuleType, name: str) -> int:
     return int(crop[0] if isinstance(crop, (list, tuple)) else crop)
 
 
-def from_timm(ask: Ask, name: str) -> Callable[[], Built]:
+def from_timm(spec: ModelSpec, name: str) -> Callable[[], Built]:
     """One of timm's networks, on images of its usual size."""
     timm = library("timm")
     if not timm.is_model(name):
         raise GraphError(f"timm has no model {name!r}{nearest(name, timm.list_models())}")
 
     def build() -> Built:
-        model = _sized(lambda **sized: timm.create_model(name, pretrained=False, **sized), "img_size", ask.image)
+        model = _sized(lambda **sized: timm.create_model(name, pretrained=False, **sized), "img_size", spec.image)
         channels, height, width = model.default_cfg.get("input_size", (3, IMAGE, IMAGE))
-        size = (ask.image, ask.image) if ask.image else (height, width)
-        return Built(model, [torch.empty(ask.batch, channels, *size)])
+        size = (spec.image, spec.image) if spec.image else (height, width)
+        return Built(model, [torch.empty(spec.batch, channels, *size)])
 
     return build
 
 
 def _sized(make: Callable[..., Any], keyword: str, size: int | None) -> Any:
-    """A network told the size of its images, if it has to know; one that has not takes images of any size."""
+    """Makes a network for a size of images; one without such an argument takes images of any size."""
     if size is None:
         return make()
     try:
@@ -123,6 +123,6 @@ def _sized(make: Callable[..., Any], keyword: str, size: int | None) -> Any:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
+    """A hint with the most similar known names."""
     close = get_close_matches(name, list(known), 3)
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,4 +1,4 @@
-"""The user's own models: a function in a file or module, which is run, as the user has named it to be run."""
+"""The user's own models: a function in a file or module, which is run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
+from gpuwise.graph.models import FORMS
 from gpuwise.graph.models.libraries import library, misses_torchvision
 from gpuwise.graph.ops import GraphError
-from gpuwise.graph.torch.prepare import tensors_in
-from gpuwise.graph.torch.state import in_one_line
+from gpuwise.graph.torch.prepare import in_one_line, tensors_in
 from gpuwise.graph.torch.trace import Built
 
 if TYPE_CHECKING:
-    from gpuwise.graph.models.by_name import Ask
+    from gpuwise.graph.models.by_name import ModelSpec
 
 RETURNS = "(module, inputs) or (module, inputs, loss), with a torch.nn.Module first"
 
 
 @contextmanager
 def importable(source: str) -> Iterator[None]:
-    """Finds, while it lasts, modules beside a file, or in the working directory; then forgets those beside the file."""
+    """Makes modules beside a file, or in the working directory, importable; unloads those beside the file after."""
     before, known = list(sys.path), set(sys.modules)
     folder = Path(source).resolve().parent if source.endswith(".py") else None
     if folder is not None:
@@ -45,16 +45,16 @@ def importable(source: str) -> Iterator[None]:
                 del sys.modules[name]  # another file may have another module of that name beside it
 
 
-def from_callable(ask: Ask, source: str, name: str) -> Callable[[], Built]:
-    """What a function returns: a module and its example inputs, and if it likes a loss."""
+def from_callable(spec: ModelSpec, source: str, name: str) -> Callable[[], Built]:
+    """What a function returns: a module, its example inputs, and optionally a loss."""
     found = getattr(_load(source), name, None)
     if not callable(found):
         raise GraphError(f"{source} has no function {name!r}")
-    return from_function(found, ask.batch, f"{source}:{name}")
+    return from_function(found, spec.batch, f"{source}:{name}")
 
 
 def from_function(function: Callable[..., Any], batch: int, where: str) -> Callable[[], Built]:
-    """The same of a function that is at hand; ``where`` is what it is called in messages."""
+    """What a function object returns; ``where`` is its name in messages."""
     takes = _batch_parameter(function)
 
     def build() -> Built:
@@ -80,8 +80,6 @@ def _load(source: str) -> Any:
         raise
     except ModuleNotFoundError as error:
         if error.name == source.partition(".")[0]:
-            from gpuwise.graph.models.by_name import FORMS
-
             raise GraphError(f"there is no module {source!r}; give {FORMS}") from error
         raise GraphError(f"{source} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:
@@ -89,7 +87,7 @@ def _load(source: str) -> Any:
 
 
 def _with_torchvision(run: Callable[[], Any]) -> Any:
-    """Runs code that may import torchvision; again, if that could not be imported as it is."""
+    """Runs code that may import torchvision; a second time if torchvision could be imported only with a workaround."""
     try:
         return run()
     except RuntimeError as error:
@@ -127,7 +125,7 @@ def _built(given: Any, where: str) -> Built:
 
 
 def _at_batch(built: Built, batch: int, where: str) -> Built:
-    """Inputs of another batch size than asked for are made to that size: they are examples, only shapes matter."""
+    """Resizes example inputs to the batch size of the spec: only their shapes matter."""
     shapes = [each.shape for each in tensors_in((built.args, built.kwargs)) if each.dim()]
     if not shapes or shapes[0][0] == batch:
         return built

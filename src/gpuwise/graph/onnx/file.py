@@ -1,4 +1,4 @@
-"""ONNX files as graphs: the forward pass is read, the backward pass is what its formulas imply; nothing is run."""
+"""Reads an ONNX file as a graph; nothing is run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuwise.graph.onnx.formulas import FREE, Node, Shape, Value
+from gpuwise.graph.onnx.formulas import FORMULAS, FREE, Node, Shape, Value
 from gpuwise.graph.onnx.shapes import is_float, shapes_of, width_of, with_shapes
 from gpuwise.graph.onnx.training_step import StepMaker
-from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer
-from gpuwise.graph.update import update_ops
+from gpuwise.graph.ops import Graph, GraphError, Kind, Optimizer, update_ops
 
 if TYPE_CHECKING:
-    from gpuwise.graph.models.by_name import Ask
+    from gpuwise.graph.models.by_name import ModelSpec
 
 IMAGE, SEQUENCE = 224, 128
 
 
-def read_onnx(path: Path, ask: Ask) -> Graph:
+def read_onnx(path: Path, spec: ModelSpec) -> Graph:
     """The graph of an ONNX file, with its free first dimension set to the batch."""
     model = _load(path)
-    batch = _set_batch(model.graph, ask)
+    batch = _set_batch(model.graph, spec)
     try:
         contents = _contents(with_shapes(model))
-        trains = ask.optimizer is not Optimizer.NONE
-        step = StepMaker(ask.precision, trains, batch.scale, batch.in_file).step(*contents.of_step)
+        trains = spec.optimizer is not Optimizer.NONE
+        step = StepMaker(spec.precision, trains, batch.scale, batch.in_file).step(*contents.of_step)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -36,12 +35,12 @@ def read_onnx(path: Path, ask: Ask) -> Graph:
     parameters = sum(each.elements for each in contents.parameters)
     inputs = [replace(each, shape=_scaled(each.shape, batch)) for each in contents.inputs]
     return Graph(
-        model=str(path), batch=ask.batch, precision=ask.precision, optimizer=ask.optimizer,
-        ops=(*step.forward, *step.backward, *update_ops(ask.optimizer, parameters, _bytes(contents.parameters))),
+        model=str(path), batch=spec.batch, precision=spec.precision, optimizer=spec.optimizer,
+        ops=(*step.forward, *step.backward, *update_ops(spec.optimizer, parameters, _bytes(contents.parameters))),
         parameters=parameters, parameter_bytes=_bytes(contents.parameters), buffer_bytes=_bytes(contents.buffers),
         input_bytes=_bytes(inputs), input_shape=inputs[0].shape if inputs else (),
         peak_bytes=step.peak_bytes, saved_bytes=step.saved_bytes, unknown=dict(step.unknown),
-        notes=("from ONNX: the backward pass and its memory are worked out from the forward pass", *batch.notes),
+        notes=("from ONNX: the backward pass and its memory are derived from the forward pass", *batch.notes),
         trainable_parameters=parameters, trainable_bytes=_bytes(contents.parameters),
     )  # fmt: skip
 
@@ -74,7 +73,7 @@ def _load(path: Path) -> Any:
     try:
         return onnx.inliner.inline_local_functions(model) if model.functions else model
     except Exception as error:
-        raise GraphError(f"{path}: its functions cannot be put in place ({type(error).__name__})") from error
+        raise GraphError(f"{path}: its functions cannot be inlined ({type(error).__name__})") from error
 
 
 # -- the batch --------------------------------------------------------------------------------------------------------
@@ -82,34 +81,34 @@ def _load(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """How the file's batch becomes the one asked for."""
+    """How the batch of the file becomes that of the spec."""
 
     scale: float = 1.0
     in_file: int = 0
     notes: tuple[str, ...] = ()
 
 
-def _set_batch(graph: Any, ask: Ask) -> _Batch:
-    """Sets free dimensions; where the file fixes its batch, needs are scaled, as shapes inside may be fixed too."""
+def _set_batch(graph: Any, spec: ModelSpec) -> _Batch:
+    """Sets free dimensions; where the file fixes its batch, costs are scaled, as shapes inside may be fixed too."""
     weights = {each.name for each in graph.initializer}
     given = [each for each in graph.input if each.name not in weights and each.type.tensor_type.shape.dim]
     fixed = next((each.type.tensor_type.shape.dim[0].dim_value for each in given), 0)
     if any(_is_free(each.type.tensor_type.shape.dim[0]) for each in given):
         fixed = 0
-    notes = [note for each in given for note in _set_free(each, ask)]
-    if fixed > 0 and fixed != ask.batch:
-        notes.append(f"the file fixes its batch at {fixed}: what it needs is scaled to {ask.batch}")
-    del graph.value_info[:]  # what was written there may be of another batch
+    notes = [note for each in given for note in _set_free(each, spec)]
+    if fixed > 0 and fixed != spec.batch:
+        notes.append(f"the file fixes its batch at {fixed}: costs and memory are scaled to {spec.batch}")
+    del graph.value_info[:]  # it may be of another batch
     for result in graph.output:
         result.type.Clear()
-    return _Batch(ask.batch / fixed if fixed > 0 else 1.0, fixed, tuple(notes))
+    return _Batch(spec.batch / fixed if fixed > 0 else 1.0, fixed, tuple(notes))
 
 
 def _is_free(dimension: Any) -> bool:
     return bool(dimension.dim_param) or dimension.dim_value <= 0
 
 
-def _set_free(given: Any, ask: Ask) -> Iterator[str]:
+def _set_free(given: Any, spec: ModelSpec) -> Iterator[str]:
     """The first dimension is the batch, the second of whole numbers a sequence, the last two of four an image."""
     tensor = given.type.tensor_type
     sizes = tensor.shape.dim
@@ -118,11 +117,11 @@ def _set_free(given: Any, ask: Ask) -> Iterator[str]:
             continue
         chosen = 1
         if position == 0:
-            chosen = ask.batch
+            chosen = spec.batch
         elif position == 1 and not is_float(tensor.elem_type):
-            chosen = ask.sequence or SEQUENCE
+            chosen = spec.sequence or SEQUENCE
         elif len(sizes) == 4 and position >= 2:
-            chosen = ask.image or IMAGE
+            chosen = spec.image or IMAGE
         if position:
             yield f"the free dimension {size.dim_param or position} of input {given.name} is set to {chosen}"
         size.Clear()
@@ -140,7 +139,7 @@ def _scaled(shape: Shape, batch: _Batch) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What is in a file."""
+    """The nodes and tensors of a file."""
 
     nodes: list[Node]
     parameters: list[Value]
@@ -149,7 +148,7 @@ class _Contents:
 
     @property
     def of_step(self) -> tuple[list[Node], list[Value], list[Value]]:
-        """What a step is made of."""
+        """The arguments of a step."""
         return self.nodes, self.parameters, self.inputs
 
 
@@ -173,7 +172,7 @@ def _contents(graph: Any) -> _Contents:
         if missing:
             seen = ", ".join(str(shapes[name][0]) for name in node.input if name in shapes) or "nothing"
             raise GraphError(
-                f"the shape of {missing[0]!r} (at {node.op_type} {node.name!r}, of {seen}) cannot be worked out"
+                f"the shape of {missing[0]!r} (at {node.op_type} {node.name!r}, of {seen}) cannot be inferred"
             )
         if _only_moves(node, weights, stored):
             weights |= set(node.output)
@@ -203,9 +202,7 @@ def _stored(graph: Any) -> list[str]:
 
 
 def _only_moves(node: Any, weights: set[str], stored: dict[str, Any]) -> bool:
-    """Whether a node only gives a parameter another shape, order or type."""
-    from gpuwise.graph.onnx.formulas import FORMULAS
-
+    """Whether a node only changes the shape, order or type of a parameter."""
     moves = node.op_type in FREE or (node.op_type in FORMULAS and FORMULAS[node.op_type][0] is Kind.COPY)
     moves = moves or node.op_type == "DequantizeLinear"
     given = [name for name in node.input if name]

@@ -1,4 +1,4 @@
-"""What an operator of ONNX costs: its kind, its floating point operations and what is worth knowing of its shape."""
+"""The cost of an operator of ONNX: its kind, its floating point operations and details of its shape."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Value:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is there before the step, whatever the batch."""
+        """Whether it exists before the step, whatever the batch."""
         return self.is_weight or self.is_stored
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the file, with what goes in and out."""
+    """A node of the file, with its inputs and outputs."""
 
     operator: str
     name: str
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def elements(self) -> int:
-        """The size of the largest tensor that goes in or out."""
+        """Size of the largest input or output."""
         return max((each.elements for each in (*self.inputs, *self.outputs)), default=0)
 
 
@@ -216,4 +216,4 @@ _TABLE: tuple[tuple[str, Kind, Formula], ...] = (
 )
 FORMULAS = {name: (kind, formula) for names, kind, formula in _TABLE for name in names.split()}
 FREE = frozenset(("Constant", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Shape", "Size", "Identity"))
-"""Operators that only look at memory in another way, or ask about it."""
+"""Operators that only view memory in another way, or query it."""

@@ -1,4 +1,4 @@
-"""The shapes of all tensors of an ONNX file: inferred, and where the file computes them, worked out."""
+"""The shapes of all tensors of an ONNX file: inferred, and where the file computes them, evaluated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = 1024
 
 
 def with_shapes(model: Any) -> Any:
-    """The graph with the shapes of all its tensors, as far as they can be known."""
+    """The graph with the shapes of its tensors, as far as they can be inferred."""
     _refuse_control_flow(model.graph)
     _leave_out_weights(model.graph)
     graph = _inferred(model)
@@ -31,7 +31,7 @@ def _inferred(model: Any) -> Any:
         return onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
-        raise GraphError(f"its shapes cannot be worked out ({said[0]})") from error
+        raise GraphError(f"its shapes cannot be inferred ({said[0]})") from error
 
 
 def _refuse_control_flow(graph: Any) -> None:
@@ -44,7 +44,7 @@ def _refuse_control_flow(graph: Any) -> None:
 
 
 def _leave_out_weights(graph: Any) -> None:
-    """Large weights are not needed to know shapes, and make a large file slow."""
+    """Drops the values of large weights: shapes do not need them, and they make inference slow."""
     for each in graph.initializer:
         if len(each.raw_data) > LARGE_BYTES and is_float(each.data_type):
             each.ClearField("raw_data")
@@ -78,7 +78,7 @@ def _unshaped(graph: Any) -> bool:
 
 
 def _fold(model: Any, graph: Any) -> bool:
-    """Works out small whole numbers (shapes that are computed in the file) and puts them in as constants."""
+    """Evaluates small integer tensors (shapes that the file computes) and makes them constants."""
     import numpy as np
     import onnx
 
@@ -116,7 +116,7 @@ def _evaluated(node: Any, values: dict[str, Any], opsets: Any) -> list[Any] | No
     alone = onnx.helper.make_model(onnx.helper.make_graph([node], "one", given, out), opset_imports=list(opsets))
     try:
         made = ReferenceEvaluator(alone).run(None, {name: values[name] for name in names})
-    except Exception:  # an operator that the reference does not have, or wants more than it is given
+    except Exception:  # not in the reference implementation, or with inputs that are missing here
         return None
     return [np.asarray(each) for each in made]
 

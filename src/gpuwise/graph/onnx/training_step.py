@@ -1,4 +1,4 @@
-"""A training step from the forward pass of an ONNX file: what is held in 16 bits, saved, and done on the way back."""
+"""A training step from the forward pass of an ONNX file: what is in 16 bits, what is saved, and the backward pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """An operator with its tensors, as they are held."""
+    """An operator that has run: its node and what it has saved."""
 
     node: Node
     op: Op
@@ -42,14 +42,14 @@ class _Ran:
 
 
 class StepMaker:
-    """Walks over the nodes once forward and, if the model is trained, once back."""
+    """Walks over the nodes once forward and, if the model is trained, once backward."""
 
     def __init__(self, precision: Precision, trains: bool, scale: float = 1.0, file_batch: int = 0) -> None:
         self._precision, self._trains = precision, trains
         self._scale, self._file_batch = scale, file_batch
-        """How many times the batch of the file is asked for."""
+        """The batch of the spec over that of the file."""
         self._width: dict[str, int] = {}
-        """Bytes of an element, of tensors that mixed precision holds in another way than the file."""
+        """Bytes per element of tensors that mixed precision stores in another type than the file."""
         self._alias: dict[str, str] = {}
         self._learns: set[str] = set()
         """Tensors that have a gradient."""
@@ -59,7 +59,7 @@ class StepMaker:
         self._ran: list[_Ran] = []
 
     def step(self, nodes: Sequence[Node], parameters: Iterable[Value], inputs: Iterable[Value] = ()) -> Step:
-        """The step of a file's nodes, given what is trained and what is there before the step."""
+        """The step of the nodes of a file, given what is trained and what exists before the step."""
         self._given = {each.name for each in inputs}
         learned = list(parameters)
         self._unused = {each.name: each.elements for each in learned}
@@ -71,7 +71,7 @@ class StepMaker:
         made.saved_bytes = float(sum(sum(ran.saves.values()) for ran in self._ran))
         made.peak_bytes = self._forward_peak()
         if self._trains:
-            made.peak_bytes = max(made.peak_bytes, self._go_back(made))
+            made.peak_bytes = max(made.peak_bytes, self._run_backward(made))
         return made
 
     # -- forward --------------------------------------------------------------------------------------------------
@@ -81,10 +81,10 @@ class StepMaker:
         if gives_gradient:
             self._learns |= {each.name for each in node.outputs if each.is_float}
         if node.operator in FREE:
-            self._look_through(node)
+            self._alias_output(node)
             return
         kind, flops, detail = cost(node) or self._guess(node, made)
-        self._hold(node, kind)
+        self._set_width(node, kind)
         reads = self._reads(node, kind)
         saves = self._saves(node, kind) if gives_gradient else {}
         out = node.outputs[0].shape if node.outputs else ()
@@ -105,8 +105,8 @@ class StepMaker:
         made.unknown[f"onnx.{node.operator}"] += 1
         return Kind.OTHER, float(node.elements), {}
 
-    def _look_through(self, node: Node) -> None:
-        """What is only seen in another shape is the same memory."""
+    def _alias_output(self, node: Node) -> None:
+        """A view in another shape is the same memory."""
         if node.inputs and node.operator not in ("Shape", "Size"):
             given = node.inputs[0]
             for each in node.outputs:
@@ -114,8 +114,8 @@ class StepMaker:
                 self._width[each.name] = self._width.get(given.name, given.width_bytes)
                 self._unused[each.name] = self._unused.pop(given.name, 0)
 
-    def _hold(self, node: Node, kind: Kind) -> None:
-        """In mixed precision products give 16 bits, a few operators 32, and the rest what it is given."""
+    def _set_width(self, node: Node, kind: Kind) -> None:
+        """In mixed precision products return 16 bits, a few operators 32, and the rest the width of their inputs."""
         if not self._precision.is_mixed:
             return
         decide = node.inputs[:1] if kind is Kind.NORM else node.inputs
@@ -125,7 +125,7 @@ class StepMaker:
         self._width |= {each.name: width for each in node.outputs if each.is_float}
 
     def _reads(self, node: Node, kind: Kind) -> float:
-        """Products read 16 bits in mixed precision; a look-up reads only the rows that it gives."""
+        """Products read 16 bits in mixed precision; a look-up reads only the rows that it returns."""
         halved = self._precision.is_mixed and kind in PRODUCTS
         sizes = [self._bytes(each, 2 if halved and each.is_float else None) for each in node.inputs]
         if kind is Kind.EMBEDDING and node.operator.startswith("Gather") and node.outputs:
@@ -134,13 +134,13 @@ class StepMaker:
 
     def _first_uses(self, node: Node) -> int:
         used = sum(self._unused.pop(each.name, 0) for each in node.inputs)
-        if used and node.outputs and node.outputs[0].is_weight:  # a parameter in another shape: its user has it
+        if used and node.outputs and node.outputs[0].is_weight:  # a parameter in another shape: counted where used
             self._unused[node.outputs[0].name] = used
             return 0
         return used
 
     def _saves(self, node: Node, kind: Kind) -> dict[str, float]:
-        """What the way back needs, by tensor: each is kept once."""
+        """What the backward pass needs, by tensor: each is saved once."""
         kept: dict[str, float] = {}
         for each in self._kept(node, kind):
             root = self._root(each)
@@ -167,8 +167,8 @@ class StepMaker:
 
     # -- backward -------------------------------------------------------------------------------------------------
 
-    def _go_back(self, made: Step) -> float:
-        """Adds the backward pass; the most that is live on the way: what is saved, and gradients."""
+    def _run_backward(self, made: Step) -> float:
+        """Adds the backward pass; returns the most that is live in it: what is saved, and gradients."""
         live = peak = sum(map(self._saved_new, self._ran))
         gradients: dict[str, float] = {}
         for ran in reversed(self._ran):
@@ -188,12 +188,12 @@ class StepMaker:
         return peak
 
     def _saved_new(self, ran: _Ran) -> float:
-        """What is saved beside inputs, which are there anyway; a cast of one is new."""
+        """What is saved beside inputs, which exist anyway; a cast of one is new."""
         known = set() if self._precision.is_mixed and ran.op.kind in PRODUCTS else self._given
         return sum(size for name, size in ran.saves.items() if name not in known)
 
     def _gradient(self, ran: _Ran, wanted: list[Value]) -> Op | None:
-        """The gradients of an operator; the gradient of a sum is handed on as it is."""
+        """The gradients of an operator; the gradient of a sum is passed on unchanged."""
         op, out = ran.op, ran.node.outputs[0]
         if ran.node.operator in ("Add", "Sub", "Sum") and all(each.shape == out.shape for each in wanted):
             return None
@@ -204,7 +204,7 @@ class StepMaker:
         )  # fmt: skip
 
     def _forward_peak(self) -> float:
-        """The most that is live at once on the way forward: what is saved, and what is still to be read."""
+        """The most that is live in the forward pass: what is saved, and what is still to be read."""
         last = {self._root(each): number for number, ran in enumerate(self._ran) for each in ran.node.inputs}
         live = peak = 0.0
         sizes: dict[str, float] = {}
@@ -225,8 +225,8 @@ class StepMaker:
         return self._alias.get(value.name, value.name)
 
     def _bytes(self, value: Value, width: int | None = None) -> float:
-        held = width or self._width.get(value.name, value.width_bytes)
-        return float(value.elements * held) * (1.0 if value.is_fixed else self._scale)
+        width = width or self._width.get(value.name, value.width_bytes)
+        return float(value.elements * width) * (1.0 if value.is_fixed else self._scale)
 
     def _dtype(self, outputs: Sequence[Value]) -> str:
         if not outputs:
@@ -248,12 +248,12 @@ class StepMaker:
 
 
 def _times(ran: _Ran, wanted: list[Value]) -> float:
-    """How many times the work of the forward pass: a product is done once for each operand that has a gradient."""
+    """The work relative to the forward pass: one product for each operand that has a gradient."""
     kind, node = ran.op.kind, ran.node
     names = {each.name for each in wanted}
     if kind is Kind.ATTENTION:
         return 2.5  # the scores are computed again, then four gradients
-    if kind in PRODUCTS and "hidden" in ran.op.detail:  # weights, the way back through states, and inputs if wanted
+    if kind in PRODUCTS and "hidden" in ran.op.detail:  # weights, states, and inputs if wanted
         through = ran.op.detail["hidden"] / ran.op.detail["k"]
         return 2.0 if node.inputs[0].name in names else 1.0 + through
     if kind in PRODUCTS:

@@ -1,4 +1,4 @@
-"""How formulas are made: from the shapes that an operator of PyTorch was called with to what it costs.
+"""Formulas: from the shapes with which an operator of PyTorch was called to its cost.
 
 Products count 2 FLOPs for a multiplication with its addition. Backward operators that make two gradients cost twice
 the forward. Of the rest the constants are the arithmetic of the textbook formula for an element; such operators are
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a formula says."""
+    """The result of a formula."""
 
     kind: Kind
     flops: float
@@ -133,7 +133,7 @@ def _attend(query: Shape, key: Shape, value: Shape, times: float) -> Cost:
 
 
 def each(kind: Kind, per_element: float) -> Formula:
-    """So many operations for each element of the largest tensor."""
+    """A fixed number of operations for each element of the largest tensor."""
 
     def formula(call: Call) -> Cost:
         largest = max((prod(shape) for shape in (*call.inputs, *call.outputs)), default=0)

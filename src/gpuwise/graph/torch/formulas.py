@@ -1,4 +1,4 @@
-"""Which formula an operator of PyTorch has, by name; and which operators cost nothing."""
+"""The formula of each operator of PyTorch, by name; and the operators that cost nothing."""
 
 from __future__ import annotations
 
@@ -173,9 +173,9 @@ _FREE = """
     resolve_neg imag record_stream set_ _version stride storage_offset dim layout is_contiguous equal
 """
 FREE = frozenset(_FREE.split()) | {"empty_like"}
-"""Operators that only look at memory in another way, or ask about it: nothing is launched."""
+"""Operators that only view memory in another way, or query it: nothing is launched."""
 
 
 def formula_of(name: str) -> Formula | None:
-    """The formula of an operator; one that works in place costs what the other does."""
+    """The formula of an operator; an in-place one costs what the other does."""
     return FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))

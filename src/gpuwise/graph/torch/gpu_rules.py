@@ -1,8 +1,8 @@
-"""Lets PyTorch decide on CPU tensors as it would on a GPU.
+"""Makes PyTorch choose kernels for CPU tensors as it would on a GPU.
 
 A few operators choose their kernels by device. On a GPU dropout is one kernel that keeps a mask of bytes, attention
-with dropout is fused too, and mixed precision computes normalization, softmax, exponentials and sums in fp32. On a CPU
-none of this is so. While `as_on_gpu` lasts, this thread gets the GPU's choice.
+with dropout is fused too, and mixed precision computes normalization, softmax, exponentials and sums in fp32. A CPU
+does none of this. Inside `as_on_gpu`, this thread gets the choice of a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 @contextmanager
 def as_on_gpu() -> Iterator[None]:
-    """The GPU's choice of kernels for CPU tensors, in this thread."""
+    """The choice of kernels of a GPU for CPU tensors, in this thread."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     here = threading.get_ident()
     try:
@@ -52,7 +52,7 @@ def _only_in(thread: int, operator: Any, rule: Callable[..., Any]) -> Callable[.
 
 
 def _usual(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """What PyTorch does if nobody interferes."""
+    """PyTorch's own choice."""
     return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
@@ -71,7 +71,7 @@ def _attention(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """A fused kernel draws what it drops while it runs and keeps nothing of it: it costs what one without costs."""
+    """A fused kernel draws its dropout mask while it runs and saves nothing of it: dropout costs nothing."""
     fused = torch.ops.aten.scaled_dot_product_attention.default
     return _usual(fused, query, key, value, attn_mask, 0.0, *args, **kwargs)
 

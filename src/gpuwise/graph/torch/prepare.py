@@ -1,13 +1,17 @@
-"""Makes a module and its inputs ready to be traced: tensors without data in place of all its tensors, and a loss."""
+"""Prepares a trace: a module on tensors without data, a loss, and PyTorch's settings, restored after it."""
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -19,7 +23,7 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class Unfilled(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Skips the random initial values of parameters while a model is built on the CPU: nobody will look at them."""
+    """Skips the random initial values of parameters while a model is built on the CPU: they are never read."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,7 +44,7 @@ class Unfilled(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def plain_module(module: torch.nn.Module, args: Any, kwargs: Any) -> torch.nn.Module:
-    """The module without what ``torch.compile`` has put around it, and with parameters that all have a shape."""
+    """The module without the wrapper of ``torch.compile``, and with lazy parameters initialized to their shapes."""
     module = getattr(module, "_orig_mod", module)
     if any(torch.nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         on_meta = tree_map(lambda each: each.to("meta") if isinstance(each, torch.Tensor) else each, (args, kwargs))
@@ -51,7 +55,7 @@ def plain_module(module: torch.nn.Module, args: Any, kwargs: Any) -> torch.nn.Mo
 
 def without_data(module: torch.nn.Module) -> None:
     """Puts tensors without data in place of a module's tensors; what was shared stays shared."""
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # with the one it stands for, so that its id stays its own
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # with the original, so that its id is not reused
 
     def empty(tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, FakeTensor):
@@ -82,7 +86,7 @@ def example(value: Any) -> Any:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in what a model takes or gives: tuples, mappings and dataclasses, as deep as they go."""
+    """The tensors in the inputs or outputs of a model: in tuples, mappings and dataclasses, nested."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -97,16 +101,16 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def usual_loss(output: Any) -> torch.Tensor:
-    """The model's own loss if it gives one, cross entropy for class scores, else the mean of all it gives."""
+    """The model's own loss if it returns one, cross entropy for class scores, else the mean of its outputs."""
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):
         return own if own.dim() == 0 else own.mean()
     scores = [each for each in tensors_in(output) if each.is_floating_point()]
     if not scores:
-        raise GraphError(f"the model gives {type(output).__name__} with no numbers to make a loss of; give a loss")
+        raise GraphError(f"the model returns {type(output).__name__} without numbers for a loss; give a loss function")
     losses = [_loss_of(each) for each in scores if each.requires_grad]
     if not losses:
-        raise GraphError("nothing that the model gives depends on parameters that are trained, so it cannot be trained")
+        raise GraphError("no output of the model depends on trained parameters, so it cannot be trained")
     return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
@@ -114,3 +118,71 @@ def _loss_of(scores: torch.Tensor) -> torch.Tensor:
     if scores.dim() == 2 and scores.shape[1] > 1:
         return torch.nn.functional.cross_entropy(scores.float(), torch.empty(scores.shape[0], dtype=torch.long))
     return scores.float().mean()
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Restores PyTorch's defaults, random state and switches and the level of the log after code that may set them."""
+    level, dtype, device = logging.root.manager.disable, torch.get_default_dtype(), torch.get_default_device()
+    mkldnn, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        logging.disable(level)
+        torch.set_default_dtype(dtype)
+        torch._C._set_mkldnn_enabled(mkldnn)
+        torch.backends.mha.set_fastpath_enabled(fast)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silences logs and warnings of libraries; what a model prints goes to stderr, so that JSON stays clean."""
+    level = logging.root.manager.disable
+    logging.disable(max(level, logging.ERROR))
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Disables fused kernels that hide products: recurrent and transformer layers run as their single operators."""
+    mkldnn, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(mkldnn)
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def why_not_traced(name: str, error: BaseException, layer: str) -> GraphError:
+    """The error for a model that cannot be run on tensors without data, in words for its user."""
+    where = f"{name}: in layer {layer}, " if layer else f"{name}: "
+    if isinstance(error, DynamicOutputShapeException):
+        return GraphError(
+            f"{where}the shape of the output of {error.func} depends on the values of tensors, which a trace "
+            "does not have; give a version of the model without it"
+        )
+    kind = type(error).__name__
+    if isinstance(error, DataDependentOutputException) or "DataDependent" in kind or "data-dependent" in str(error):
+        return GraphError(
+            f"{where}control flow or a number depends on the values of tensors, which a trace does not have "
+            f"({in_one_line(error)}); give a version of the model without it"
+        )
+    return GraphError(f"{where}the model could not be run on its example inputs: {in_one_line(error)}")

@@ -1,10 +1,10 @@
-"""Listens to PyTorch while a model runs on tensors without data, and writes down every operator."""
+"""Records every operator of PyTorch, its bytes and live memory, while a model runs on tensors without data."""
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
@@ -17,10 +17,27 @@ from torch.utils._pytree import tree_leaves, tree_map
 from gpuwise.graph.ops import Kind, Op, Phase
 from gpuwise.graph.torch.costs import Call, Cost
 from gpuwise.graph.torch.formulas import FREE, formula_of
-from gpuwise.graph.torch.traffic import traffic
 
 BLOCK_BYTES = 512
-"""PyTorch's allocator hands out multiples of this."""
+"""PyTorch's allocator allocates multiples of this."""
+_LOOK_UPS = """
+    embedding _embedding_bag _embedding_bag_forward_only index_select index gather _unsafe_index take masked_select
+    take_along_dim
+"""
+LOOK_UPS = frozenset(_LOOK_UPS.split())
+"""Operators that read only the indexed rows of their first argument."""
+_SCATTERS = """
+    index_put _index_put_impl _unsafe_index_put scatter scatter_add scatter_reduce index_add index_copy put
+    masked_scatter
+"""
+SCATTERS = frozenset(_SCATTERS.split())
+"""Operators that, in place, change only the indexed rows of their first argument."""
+_OVERWRITES = """
+    copy_ fill_ zero_ bernoulli_ normal_ uniform_ random_ exponential_ zeros_like ones_like full_like rand_like
+    randn_like randint_like new_zeros new_ones new_full
+"""
+OVERWRITES = frozenset(_OVERWRITES.split())
+"""Operators for which the values of their first argument do not matter."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -33,12 +50,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unknown: Counter[str] = Counter()
         self.memory = _Memory()
         self.made_by: dict[int, int] = {}
-        """The number of the operator that was the last to write a storage."""
+        """The index of the operator that last wrote a storage."""
         self.failed_in = ""
         """The layer that ran when PyTorch refused an operator."""
         self._layers: list[str] = []
         self._layer_of: dict[int, str] = {}
-        """Where in the model an autograd node was made, by its number."""
+        """The layer in which an autograd node was made, by its sequence number."""
         self._unused: Counter[int] = Counter()
         """Parameters that no operator has used yet, by their storage."""
         for weight in module.parameters():
@@ -49,7 +66,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by PyTorch for each operator."""
         kwargs = kwargs or {}
-        if func.namespace == "prim":  # questions about a tensor
+        if func.namespace == "prim":  # queries about a tensor
             return func(*args, **kwargs)
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         try:
@@ -58,9 +75,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.failed_in = self.failed_in or self._layer()
             raise
         if func is torch.ops.aten.rand.default and out.dim() == 0:
-            out = torch.tensor(0.5)  # one number decides in a model whether a layer is skipped: as a rule it is not
+            out = torch.tensor(0.5)  # a scalar decides whether a layer is skipped (stochastic depth): usually it is not
         made = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
-        self.memory.hold(made)
+        self.memory.track(made)
         self._note(func, args, kwargs, given, made)
         return out
 
@@ -90,7 +107,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def _first_uses(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
-        """How many parameters are used for the first time; one that is cast is used by what takes the cast."""
+        """Number of parameters used for the first time; a cast one counts for the operator that reads the cast."""
         count = sum(self._unused.pop(id(each.untyped_storage()), 0) for each in given)
         if count and name == "_to_copy":
             self._unused[id(made[0].untyped_storage())] = count
@@ -102,7 +119,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if formula is not None:
             try:
                 return formula(call)
-            except (IndexError, KeyError, TypeError, ValueError):  # called in a way that the formula does not know
+            except (IndexError, KeyError, TypeError, ValueError):  # called in a way that the formula does not cover
                 pass
         elements = float(max((prod(shape) for shape in (*call.inputs, *call.outputs)), default=0))
         if formula is None and torch.Tag.pointwise in func.tags:
@@ -114,7 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def inside(self, module: torch.nn.Module) -> Iterator[None]:
-        """Knows, while it lasts, which layer is running."""
+        """Tracks which layer is running inside the context."""
         handles = []
         for name, layer in module.named_modules():
             handles.append(layer.register_forward_pre_hook(lambda *_, name=name: self._layers.append(name)))
@@ -129,17 +146,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._layers.pop()
 
     def _layer(self) -> str:
-        """The layer that runs (with checkpoints on the way back too), else the one that ran on the way forward."""
+        """The running layer (with checkpoints also in the backward pass), else the one that ran in the forward pass."""
         here = self._layers[-1] if self._layers else ""
         node = torch._C._current_autograd_node()
         if node is not None and not here:
             return self._layer_of.get(node._sequence_nr(), "")
-        self._layer_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, here)  # its node has just been made
+        self._layer_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, here)  # its node was just made
         return here
 
 
 class _Memory:
-    """What is live, in blocks of the allocator."""
+    """Live memory, in blocks of the allocator."""
 
     def __init__(self) -> None:
         self.live_bytes = 0
@@ -147,23 +164,23 @@ class _Memory:
         self._known: dict[int, weakref.ref[Any]] = {}
 
     def ignore(self, tensor: torch.Tensor) -> None:
-        """Leaves a tensor out: it was there before."""
+        """Leaves out a tensor that existed before the step."""
         storage = tensor.untyped_storage()
         self._known[id(storage)] = weakref.ref(storage)
 
-    def hold(self, tensors: list[torch.Tensor]) -> None:
-        """Counts what is new among tensors until it is let go."""
+    def track(self, tensors: list[torch.Tensor]) -> None:
+        """Counts the new storages among tensors until they are freed."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             known = self._known.get(id(storage))
             if known is not None and known() is storage:
                 continue
             size = -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES
-            self._known[id(storage)] = weakref.ref(storage, partial(self._let_go, size))
+            self._known[id(storage)] = weakref.ref(storage, partial(self._free, size))
             self.live_bytes += size
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
-    def _let_go(self, size: int, _: object) -> None:
+    def _free(self, size: int, _: object) -> None:
         self.live_bytes -= size
 
 
@@ -174,3 +191,32 @@ def _shapes(tree: Any) -> Any:
 
 def _sizes(tensors: list[torch.Tensor]) -> list[tuple[int, ...]]:
     return [tuple(each.shape) for each in tensors]
+
+
+def traffic(name: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """Bytes read and bytes written by an operator, each tensor once."""
+    in_place = name.endswith("_")
+    plain = name.rstrip("_")
+    read = [touched_bytes(each) for each in given]
+    written = sum(map(touched_bytes, given[:1] if in_place else made))
+    if plain in SCATTERS and in_place and read:
+        changed = min(read[0], read[-1])
+        return float(sum(read[1:]) + changed), float(changed)
+    if plain in LOOK_UPS and len(given) > 1:
+        read[0] = min(read[0], _rows_bytes(plain, given, made))
+    elif name in OVERWRITES and read:
+        read[0] = 0
+    return float(sum(read)), float(written)
+
+
+def _rows_bytes(name: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> int:
+    """What a look-up reads: as much as it returns; one that sums rows reads a row per index."""
+    if name.startswith("_embedding_bag"):
+        table, indices = given[:2]
+        return indices.numel() * table.shape[-1] * table.itemsize
+    return sum(map(touched_bytes, made[:1]))
+
+
+def touched_bytes(tensor: torch.Tensor) -> int:
+    """The size of a tensor in memory: an expanded one is read once."""
+    return min(tensor.numel() * tensor.itemsize, tensor.untyped_storage().nbytes())

@@ -11,12 +11,22 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
 
-from gpuwise.graph.ops import Graph, GraphError, Op, Optimizer, Phase, Precision
+from gpuwise.graph.ops import Graph, GraphError, Op, Optimizer, Phase, Precision, update_ops
 from gpuwise.graph.torch.gpu_rules import as_on_gpu
-from gpuwise.graph.torch.prepare import Unfilled, example, plain_module, tensors_in, usual_loss, without_data
+from gpuwise.graph.torch.prepare import (
+    Unfilled,
+    example,
+    in_one_line,
+    plain_kernels,
+    plain_module,
+    quietly,
+    tensors_in,
+    unchanged,
+    usual_loss,
+    why_not_traced,
+    without_data,
+)
 from gpuwise.graph.torch.recorder import Recorder
-from gpuwise.graph.torch.state import in_one_line, plain_kernels, quietly, unchanged, why_not_traced
-from gpuwise.graph.update import update_ops
 
 Loss = Callable[..., torch.Tensor]
 
@@ -49,7 +59,7 @@ def trace(
 
 
 def _build(build: Callable[[], Built], name: str) -> Built:
-    """Builds on the meta device; a model that looks at numbers while it is built is built on the CPU instead."""
+    """Builds on the meta device; a model that reads values of tensors while it is built is built on the CPU."""
     try:
         with torch.device("meta"):
             return build()
@@ -63,7 +73,7 @@ def _build(build: Callable[[], Built], name: str) -> Built:
             raise
         except (Exception, SystemExit) as error:
             raise GraphError(f"{name}: the model could not be built: {in_one_line(error)}") from error
-        note = f"built with its weights on the CPU, as it cannot be built without ({type(on_meta).__name__})"
+        note = f"built with its weights on the CPU, as it cannot be built on the meta device ({type(on_meta).__name__})"
         return replace(built, notes=(*built.notes, note))
 
 
@@ -143,7 +153,7 @@ def _shown(value: object) -> str:
 
 
 class _Saved:
-    """What the forward pass leaves for the backward pass, beside parameters."""
+    """What the forward pass saves for the backward pass, beside parameters."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.total_bytes = 0
@@ -153,15 +163,15 @@ class _Saved:
 
     @contextlib.contextmanager
     def watching(self, recorder: Recorder) -> Iterator[None]:
-        """Counts while it lasts."""
+        """Counts what is saved inside the context."""
 
         def keep(tensor: torch.Tensor) -> torch.Tensor:
             storage = tensor.untyped_storage()
             if id(storage) not in self._known:
                 self._known.add(id(storage))
-                self._storages.append(storage)  # so that its number is not used again
+                self._storages.append(storage)  # so that its id is not reused
                 self.total_bytes += storage.nbytes()
-                maker = recorder.made_by.get(id(storage), len(recorder.ops))  # an input: the one that is about to run
+                maker = recorder.made_by.get(id(storage), len(recorder.ops))  # an input: the operator about to run
                 self._by_op[maker] = self._by_op.get(maker, 0) + storage.nbytes()
             return tensor
 
@@ -170,7 +180,7 @@ class _Saved:
         self._storages.clear()
 
     def spread_over(self, ops: Sequence[Op]) -> list[Op]:
-        """The operators, each with what it has left."""
+        """The operators, each with what it has saved."""
         return [
             replace(op, saved_bytes=float(self._by_op[number])) if number in self._by_op else op
             for number, op in enumerate(ops)

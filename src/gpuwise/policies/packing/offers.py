@@ -14,7 +14,7 @@ from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
-from gpuwise.devices.mig_slices import has_mig
+from gpuwise.devices.mig import has_mig
 from gpuwise.policies.beliefs import speed, speeds, time_left_s
 from gpuwise.policies.slices.mig_gpus import MigGpus
 from gpuwise.policies.slices.partitions import Partition, Where, assign, best_partition, may_slice, on_mig_slice

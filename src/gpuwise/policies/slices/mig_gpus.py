@@ -18,8 +18,7 @@ from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.protocols import Placer
-from gpuwise.devices.mig import mig_profiles
-from gpuwise.devices.mig_slices import has_mig
+from gpuwise.devices.mig import has_mig, mig_profiles
 from gpuwise.policies.beliefs import speed, start_where_it_runs
 from gpuwise.policies.gpu_types.gains import makes_no_progress
 from gpuwise.policies.placing.eligible import Hosts

@@ -14,8 +14,7 @@ from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
-from gpuwise.devices.mig import mig_profiles, partitions
-from gpuwise.devices.mig_slices import slice_of, slices_of
+from gpuwise.devices.mig import mig_profiles, partitions, slice_of, slices_of
 from gpuwise.policies.beliefs import speeds
 from gpuwise.policies.placing.eligible import on_one_node
 

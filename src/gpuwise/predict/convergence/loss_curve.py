@@ -13,9 +13,9 @@ from gpuwise.predict.base import Floats, PredictionError
 
 LEAST_POINTS = 3
 WINDOW = 5
-"""A point is compared with the median of so many around it to find outliers."""
+"""Number of points around a point whose median it is compared with to find outliers."""
 FAR = 4.0
-"""Points further from that median than so many typical second differences are outliers."""
+"""Points further from that median than this number of typical second differences are outliers."""
 FLOORS = np.concatenate([[1e-3], np.geomspace(0.01, 5.0, 30)])
 """How far below the best value the limit of a curve may lie, in units of the range seen so far."""
 EXPONENTS = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -30,7 +30,7 @@ class Curve:
     reaches: Callable[[float], float]
     """The step at which it reaches a value; infinite if never."""
     error: float
-    """Root mean square of what it leaves of the points."""
+    """Root mean square of its residuals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def hyperbola(step: Floats, loss: Floats) -> Curve:
 
 
 def _above(step: Floats, loss: Floats, floor: float) -> tuple[float, Floats, float]:
-    """What the hyperbola above a given limit leaves of the points, its β₀ and β₁, and the limit."""
+    """The error of the hyperbola above a given limit, its β₀ and β₁, and the limit."""
     from scipy.optimize import nnls
 
     height = loss - floor
@@ -164,7 +164,7 @@ class LossCurve:
         steps, values = np.atleast_1d(np.asarray(step, float)), np.atleast_1d(np.asarray(value, float))
         if steps.shape != values.shape or np.any(~(steps > 0)):
             raise PredictionError("a step above 0 is needed for each value")
-        known = np.isfinite(values)  # a loss that overflowed says nothing about the curve
+        known = np.isfinite(values)  # a loss that overflowed is no point of the curve
         self._steps += steps[known].tolist()
         self._values += values[known].tolist()
         self._fitted = {}
@@ -191,7 +191,7 @@ class LossCurve:
         return self._fitted[sign]
 
     def _trend(self) -> float:
-        """−1 where the values rise (or are said to), else 1."""
+        """−1 where the values rise (or ``rises`` is set), else 1."""
         if self.rises is None:
             log_step, value = np.log(self._steps), np.asarray(self._values)
             return -1.0 if len(value) and (log_step - log_step.mean()) @ (value - value.mean()) > 0 else 1.0
@@ -226,8 +226,8 @@ class LossCurve:
     def steps_left(self, target: float, coverage: float = 0.9) -> tuple[float, float, float]:
         """Steps from the last point to the target: value, and the ends of an interval; infinite means never.
 
-        The interval is where the curve, moved up or down by what it leaves of the points, reaches the target. It knows
-        nothing of what will change (a learning rate that drops): `StepsToTarget` learns that from other runs.
+        The interval is where the curve, moved up or down by what it leaves of the points, reaches the target. It
+        does not include future changes (a learning rate that drops): `StepsToTarget` learns those from other runs.
         """
         sign, now = self._towards(target), max(self._steps, default=0.0)
         seen, left = self._along(sign), max(self.reached_at(target) - now, 0.0)

@@ -8,49 +8,39 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
-from gpuwise.predict.columns import has, sized
-from gpuwise.predict.convergence.training_runs import ALONE, SAYS, Run, beside
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, has_column, positive, strings
+from gpuwise.predict.convergence.training_runs import ALONE, METHODS, Run, beside
 from gpuwise.predict.intervals.conformal import Conformal
 
-IS_ALONE = np.isin(SAYS, ALONE)
+IS_ALONE = np.isin(METHODS, ALONE)
 WORKLOAD_VOTES = 3.0
 """How many times more the errors on runs of the same workload count than those on all other workloads together."""
 SHARPNESS = 0.02
-"""Ways whose error is this much larger (in log) weigh e times less."""
+"""Methods whose error is this much larger (in log) weigh e times less."""
 UNKNOWN = 1e6
-"""The error of a way that had no answer."""
+"""The error of a method without a prediction."""
 NEVER_TRIED = 10.0
-"""The error of a way that no run of the fit could be asked by."""
+"""The error of a method that could be applied to no run of the fit."""
 LEAST_DOUBT = 0.01
-"""No prediction is taken to be surer than this, in log."""
+"""The least uncertainty of a prediction, in log."""
 
 
 class StepsToTarget(Predictor):
-    """Total steps of a run until its metric reaches a target, asked while it runs.
+    """Total steps of a run until its metric reaches a target, predicted while it runs.
 
     Columns, one row for each run: ``workload`` (model and data; runs of the same one teach each other), ``batch``,
     ``steps`` (an array for each row: in steps or epochs, alike for all runs of the workload), ``values`` (an array:
     loss or metric at those), ``target``. For `fit` the runs are whole, and measured is the total number of steps; for
-    `predict` they are what has been seen so far. What each way of asking (`SAYS`) counts is learned by asking it
-    half-way for the runs of the fit, each without the runs of its own batch size.
+    `predict` they are what has been seen so far. The weights of the methods (`METHODS`) are learned from their
+    predictions half-way through the runs of the fit, each without the runs of its own batch size.
     """
 
-    def __init__(self, ways: Sequence[str] = SAYS) -> None:
+    def __init__(self, ways: Sequence[str] = METHODS) -> None:
         self.ways = ways
 
     def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
-        """Keeps the runs, and learns which way of asking was right about them."""
+        """Keeps the runs, and learns how well each method predicts them."""
         runs = _runs(X)
         totals = np.asarray(y, dtype=np.float64)
         if totals.shape != (len(runs),) or np.any(~(totals > 0)) or np.any(np.isinf(totals)):
@@ -58,7 +48,7 @@ class StepsToTarget(Predictor):
         self.runs_ = runs
         self.totals_ = totals
         self._halves = [run.until(total / 2.0) for run, total in zip(runs, totals, strict=True)]
-        return self._learned(np.stack([self._says(half, apart=True) for half in self._halves]))
+        return self._learned(np.stack([self._predictions(half, apart=True) for half in self._halves]))
 
     def without(self, out: Collection[int]) -> Self:
         """A copy that has never seen these runs (by row number)."""
@@ -71,10 +61,10 @@ class StepsToTarget(Predictor):
         said = np.where(self.errors_ == UNKNOWN, np.nan, np.log(self.totals_)[:, None] - self.errors_)
         again = [half.workload in touched for half in made._halves]
         rows = zip(kept, made._halves, again, strict=True)
-        return made._learned(np.stack([made._says(half, True) if new else said[row] for row, half, new in rows]))
+        return made._learned(np.stack([made._predictions(half, True) if new else said[row] for row, half, new in rows]))
 
     def _learned(self, said: Floats) -> Self:
-        """Errors at half-way of each run, asked without the runs of its batch size, and the intervals from them."""
+        """Errors half-way through each run, predicted without runs of its batch size, and the intervals from them."""
         self.errors_ = np.where(np.isfinite(said), np.log(self.totals_)[:, None] - said, UNKNOWN)
         workloads = np.array([run.workload for run in self.runs_])
         groups = np.array([f"{run.workload}\n{run.batch:g}" for run in self.runs_])
@@ -89,24 +79,24 @@ class StepsToTarget(Predictor):
             strange[mine] = [self._surprise(int(row), np.where(IS_ALONE, said[row], np.nan), errors) for row in mine]
         self.interval_ = Conformal(known)
         extremes = [np.quantile(strange[workloads == each], (0.05, 0.95)) for each in np.unique(workloads)]
-        self.stranger_ = Conformal(np.concatenate(extremes))  # a new workload may be as odd as the oddest known one
+        self.stranger_ = Conformal(np.concatenate(extremes))  # a new workload may be as unusual as any known one
         return self
 
     def _surprise(self, row: int, said: Floats, errors: Floats) -> float:
         value, scale = self._blend(self._halves[row], said, errors)
         return float((np.log(self.totals_[row]) - value) / scale)
 
-    def _says(self, run: Run, apart: bool) -> Floats:
+    def _predictions(self, run: Run, apart: bool) -> Floats:
         others = [each for each in self.runs_ if each.workload == run.workload]
         if apart:
             others = [each for each in others if each.batch != run.batch]
         said = np.concatenate([run.alone(), np.maximum(beside(run, others), np.log(run.now))])
-        return np.where(np.isin(SAYS, self.ways), said, np.nan)
+        return np.where(np.isin(METHODS, self.ways), said, np.nan)
 
     def _errors(self, workload: str, use: Bools) -> Floats:
-        """The mean error of each way on the runs in ``use``; those of the same workload count most."""
+        """The mean error of each method on the runs in ``use``; those of the same workload count most."""
         names = [run.workload for run in self.runs_]
-        total, votes = np.zeros(len(SAYS)), np.zeros(len(SAYS))
+        total, votes = np.zeros(len(METHODS)), np.zeros(len(METHODS))
         others = set(np.asarray(names, dtype=object)[use])
         for each in sorted(others):
             rows = self.errors_[use & np.fromiter((name == each for name in names), np.bool_, len(names))]
@@ -117,7 +107,7 @@ class StepsToTarget(Predictor):
         return np.where(votes > 0, total / np.maximum(votes, 1e-9), NEVER_TRIED)
 
     def _blend(self, run: Run, said: Floats, errors: Floats) -> tuple[float, float]:
-        """log of the total, and how uncertain that is: ways of asking, weighted by their errors."""
+        """log of the total, and its uncertainty: methods weighted by their errors."""
         least = float(np.log(run.now))
         answers = np.isfinite(said)
         if not answers.any():
@@ -133,10 +123,10 @@ class StepsToTarget(Predictor):
         runs = _runs(X, signs)
         use = np.ones(len(self.runs_), dtype=np.bool_)
         errors = {name: self._errors(name, use) for name in {run.workload for run in runs}}
-        told = np.array([self._blend(run, self._says(run, apart=False), errors[run.workload]) for run in runs])
+        made = np.array([self._blend(run, self._predictions(run, apart=False), errors[run.workload]) for run in runs])
         known = np.array([run.workload in signs for run in runs])
         seen = np.array([len(run.steps) > 0 for run in runs])
-        value, scale = np.exp(told[:, 0]), told[:, 1]
+        value, scale = np.exp(made[:, 0]), made[:, 1]
         usual = self.interval_.around(value, coverage, known & seen, scale)
         strange = self.stranger_.around(value, coverage, known & seen, scale)
         low, high = np.where(known, usual.low, strange.low), np.where(known, usual.high, strange.high)
@@ -146,9 +136,9 @@ class StepsToTarget(Predictor):
 
 def _runs(X: Columns, signs: Mapping[str, float] | None = None) -> list[Run]:  # noqa: N803
     for name in ("steps", "values"):
-        if not has(X, name):
+        if not has_column(X, name):
             raise PredictionError(f"column {name!r} is needed, with an array for each run")
-    columns = (strings(X, "workload"), sized(X, "batch"), X["steps"], X["values"], floats(X, "target"))
+    columns = (strings(X, "workload"), positive(X, "batch"), X["steps"], X["values"], floats(X, "target"))
     lengths = {len(column) for column in columns}
     if lengths == {0} or len(lengths) > 1:
         counts = ", ".join(str(len(column)) for column in columns)

@@ -1,4 +1,4 @@
-"""Training runs: when they reached which loss, and what they say about a run that is still going on."""
+"""Training runs: when they reached which loss, and how many steps they predict for a run that still trains."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from gpuwise.predict.convergence.loss_curve import LEAST_POINTS, LossCurve
 
 ALONE = ("hyperbola", "power", "logarithm")
 BESIDE = ("near", "aligned", "trend")
-SAYS = (*ALONE, *BESIDE)
-"""What is asked for the number of steps: curves through the run's own points, and earlier runs of the workload
-(those of a similar batch; the same, moved by how much sooner or later this run came where it is; a line over batch)."""
+METHODS = (*ALONE, *BESIDE)
+"""How the number of steps is predicted: by curves through the run's own points, and by earlier runs of the workload
+(those of a similar batch; the same, shifted by how much sooner or later this run reached its values; a line over
+batch)."""
 REACH = 0.5
 """How fast an earlier run counts less when its batch is another, in units of log."""
 MOST_LEVELS = 5
 DOUBT = 2.0
-"""Runs are aligned by the last so many values that both have reached, shrunk to no shift by so many of doubt."""
+"""Runs are aligned by the last `MOST_LEVELS` values that both have reached, shrunk to no shift as by `DOUBT` more."""
 LONGEST = 4.0
-"""A curve that never reaches the target says: so many times what has been done."""
+"""A curve that never reaches the target predicts this multiple of the steps done."""
 
 
 @packable
 class Run:
-    """One training run: its best loss so far at each step (metrics that rise are turned round)."""
+    """One training run: its best loss so far at each step (metrics that rise are negated)."""
 
     def __init__(self, workload: str, batch: float, steps: Floats, loss: Floats, target: float, sign: float) -> None:
         self.workload = workload
@@ -82,9 +83,9 @@ class Run:
         return float(np.log(np.clip(curve.reached_at(self.target), self.now, LONGEST * self.now)))
 
     def compared(self, other: Run) -> tuple[float, float]:
-        """log of the other's steps to this target (nan: never), and how much later in log this one came there.
+        """log of the other's steps to this target (nan: never), and how much later in log this one reached its values.
 
-        "There" are the last few values that both have reached.
+        Compared at the last few values that both have reached.
         """
         if other not in self._beside:
             levels = np.unique(self.best)[:MOST_LEVELS]
@@ -95,27 +96,27 @@ class Run:
         return self._beside[other]
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         rows = {"steps": self.steps.tolist(), "loss": self.loss.tolist()}
         return {"workload": self.workload, "batch": self.batch, "target": self.target, "sign": self.sign, **rows}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         rows = np.asarray(document["steps"]), np.asarray(document["loss"])
         return cls(document["workload"], document["batch"], rows[0], rows[1], document["target"], document["sign"])
 
 
 def beside(run: Run, others: list[Run]) -> Floats:
     """log of the total number of steps by earlier runs of the workload, as `BESIDE` names them; nan without any."""
-    told = np.array([run.compared(other) for other in others]).reshape(-1, 2)
-    known = np.isfinite(told[:, 0])
+    compared = np.array([run.compared(other) for other in others]).reshape(-1, 2)
+    known = np.isfinite(compared[:, 0])
     if not known.any():
         return np.full(len(BESIDE), np.nan)
     away = np.array([np.log(other.batch / run.batch) for other in others])[known]
     weight = np.exp(-(np.abs(away) - np.abs(away).min()) / REACH)
     weight /= weight.sum()
-    log_totals, shifts = told[known].T
+    log_totals, shifts = compared[known].T
     near = float(weight @ log_totals)
     return np.array([near, near + float(weight @ shifts), _trend(away, log_totals, weight)])
 

@@ -1,1 +1,1 @@
-"""Intervals of predictions, and the domain they hold in."""
+"""Intervals around predictions, and the domain in which they are calibrated."""

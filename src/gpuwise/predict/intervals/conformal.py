@@ -8,11 +8,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, packable, rows_where
+from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, packable
+from gpuwise.predict.columns import rows_where
 
 DIGITS = 6
+TAIL = 0.95
+"""The end of the usual interval, where the factor of `spread_of_few` is taken."""
 MOST_KEPT = 400
-"""More residuals than these say no more about the quantiles that are asked for."""
+"""More residuals than these do not improve the quantiles that are used."""
 
 
 @packable
@@ -57,12 +60,12 @@ class Conformal:
         return Estimates(value, value * np.exp(low * wide), value * np.exp(high * wide), in_domain)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         return {"residuals": self.residuals.tolist(), "count": self.count}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         made = cls(document["residuals"])
         made.count = document["count"]
         return made
@@ -108,3 +111,18 @@ def left_out(
     for out in folds(groups, count, seed):
         predicted[out] = fit_predict(rows_where(X, ~out), measured[~out], rows_where(X, out))
     return predicted
+
+
+def spread_of_few(groups: int) -> float:
+    """How much wider an interval from few groups must be: Student's quantile over the normal one."""
+    from scipy.special import ndtri, stdtrit  # takes a while to import, and only a fit needs it
+
+    return float(stdtrit(max(groups - 1, 1), TAIL) / ndtri(TAIL))
+
+
+def widened(residuals: Floats, groups: int) -> Floats:
+    """Residuals spread about their median by `spread_of_few`, as rows of one group err alike; one group stays as is."""
+    if groups < 2:
+        return residuals
+    middle = np.median(residuals)
+    return np.asarray(middle + spread_of_few(groups) * (residuals - middle))

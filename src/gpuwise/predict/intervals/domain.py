@@ -1,4 +1,4 @@
-"""What a predictor was fitted on, so that it can say what lies outside."""
+"""The domain of a fit: ranges and names of its data, beyond which a predictor extrapolates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from gpuwise.predict.base import Bools, Columns, floats, packable, strings
+from gpuwise.predict.base import Bools, Columns, packable
+from gpuwise.predict.columns import floats, strings
 
 MARGIN = 1.25
-"""So far beyond the largest and smallest value of the fit, as a factor, still counts as inside."""
+"""Up to this factor beyond the largest and smallest value of the fit still counts as inside."""
 
 
 @packable
@@ -27,7 +28,7 @@ class Domain:
         ranges = {name: (np.nanmin(floats(X, name)), np.nanmax(floats(X, name))) for name in numbers}
         return cls(ranges, {name: sorted(set(strings(X, name))) for name in names})
 
-    def holds(self, X: Columns) -> Bools:  # noqa: N803
+    def contains(self, X: Columns) -> Bools:  # noqa: N803
         """Whether each row is like the data of the fit."""
         inside: Bools = np.ones(1, dtype=np.bool_)
         for name, (low, high) in self.ranges.items():
@@ -39,10 +40,10 @@ class Domain:
         return np.asarray(inside, dtype=np.bool_)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         return {"ranges": self.ranges, "names": self.names}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         return cls({name: (low, high) for name, (low, high) in document["ranges"].items()}, document["names"])

@@ -10,20 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    rows_where,
-    strings,
-)
-from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, rows_where, strings
+from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio, widened
 from gpuwise.predict.intervals.domain import Domain
-from gpuwise.predict.intervals.few_groups import widened
 from gpuwise.predict.memory.parts import (
     DEVICE,
     NAMES,
@@ -106,7 +96,7 @@ class MemoryNeed(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """Bytes for each row, with the interval."""
         self._check_fitted()
-        raw, scale, of_kind = self._need(X), self._scale(X), np.array(kinds(X))
+        raw, scale, of_kind = self.expected(X), self._scale(X), np.array(kinds(X))
         made = np.empty((3, len(raw)))
         for kind in sorted(set(of_kind.tolist())):
             of = of_kind == kind
@@ -114,7 +104,7 @@ class MemoryNeed(Predictor):
             value = raw[of] * np.exp(margin * scale[of])
             there = Conformal(self._residuals_of(kind) - margin).around(value, coverage, of[of], scale[of])
             made[:, of] = there.value, there.low, there.high
-        inside = self.domain_.holds(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
+        inside = self.domain_.contains(_domain_columns(X)) & np.ones(len(raw), dtype=np.bool_)
         return Estimates(made[0], made[1], made[2], inside)
 
     def p_oom(self, X: Columns, capacity_bytes: ArrayLike) -> Floats:  # noqa: N803
@@ -123,7 +113,7 @@ class MemoryNeed(Predictor):
         The residuals of architectures left out, each blurred by Silverman's rule so that few of them suffice.
         """
         self._check_fitted()
-        raw = self._need(X)
+        raw = self.expected(X)
         capacity = np.broadcast_to(np.asarray(capacity_bytes, dtype=np.float64), raw.shape)
         if np.any(capacity <= 0):
             raise PredictionError(f"a capacity of {capacity.min():g} bytes; it must be above 0")
@@ -149,7 +139,8 @@ class MemoryNeed(Predictor):
 
     # -- what it is made of -------------------------------------------------------------------------------------------
 
-    def _need(self, X: Columns) -> Floats:  # noqa: N803
+    def expected(self, X: Columns) -> Floats:  # noqa: N803
+        """Bytes for each row in the middle, before the margin against running out of memory."""
         return np.asarray(grown(X, np.asarray(sum(self._weighted(X).values()))) + self._contexts(X))
 
     def _weighted(self, X: Columns) -> dict[str, Floats]:  # noqa: N803
@@ -180,7 +171,7 @@ class MemoryNeed(Predictor):
         A pool is off by its doublings, whatever is in it.
         """
         parts = self._weighted(X)
-        return np.where(pooled(X), 1.0, SURE + (parts["winograd"] + parts["fft"]) / self._need(X))
+        return np.where(pooled(X), 1.0, SURE + (parts["winograd"] + parts["fft"]) / self.expected(X))
 
     def _margin(self, kind: str, quantile: float) -> float:
         """How far above the middle estimate the value is given, in log space, for a scale of 1."""
@@ -213,7 +204,7 @@ class MemoryNeed(Predictor):
         for out in folds(rows["architecture"], len(y)):
             self._learn(rows_where(dict(rows), ~out), y[~out], ways)
             asked = rows_where(dict(rows), out)
-            need[out], scale[out] = self._need(asked), self._scale(asked)
+            need[out], scale[out] = self.expected(asked), self._scale(asked)
         return need, scale
 
     def _learn(self, rows: Table, y: Floats, ways: dict[str, Way]) -> None:
@@ -222,12 +213,12 @@ class MemoryNeed(Predictor):
         self.growths_ = {framework: growth for framework, (_, growth) in ways.items()}
         for framework, way in ways.items():
             of = rows["framework"] == framework
-            plain, held = of & ~pooled(rows), of & pooled(rows)
+            plain, in_pool = of & ~pooled(rows), of & pooled(rows)
             if plain.any():
                 found = solve(rows_where(dict(rows), plain), y[plain], *way)
                 self.coefficients_[framework], self.contexts_[framework] = found
-            if held.any():
-                self._learn_contexts(framework, rows_where(dict(rows), held), y[held])
+            if in_pool.any():
+                self._learn_contexts(framework, rows_where(dict(rows), in_pool), y[in_pool])
 
     def _learn_contexts(self, framework: str, rows: dict[str, Any], y: Floats) -> None:
         """Of a pool that grows in steps: the middle of what was measured beside the pool."""
@@ -238,7 +229,7 @@ class MemoryNeed(Predictor):
 
 
 def _domain_columns(X: Columns) -> dict[str, Any]:  # noqa: N803
-    """Names go together: a GPU measured with one framework says nothing of another framework's context there."""
+    """Names are combined: the context of one framework on a GPU is not that of another."""
     numbers = {name: floats(X, name) for name in ("parameter_bytes", "saved_bytes")}
     return {**numbers, **{name: strings(X, name) for name in NAMES}, PLACE: places(X)}
 

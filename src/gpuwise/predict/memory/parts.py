@@ -1,15 +1,17 @@
-"""The parts of a training job's memory: their sizes, and what physics says of their coefficients."""
+"""The parts of a training job's memory: their sizes, from its graph, and the priors of their coefficients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil, log2, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Columns, Floats, PredictionError, floats, strings
-from gpuwise.predict.columns import has
+from gpuwise.graph.ops import Graph, Kind, Op, Phase
+from gpuwise.predict.base import Columns, Floats, PredictionError
+from gpuwise.predict.columns import floats, has_column, strings
 
 PRIOR = {"states": 1.0, "largest_layer": 1.0, "saved": 1.0, "largest_write": 1.0, "winograd": 0.3, "fft": 0.5}
 """Parameters, gradients and optimizer states are there once, and so is what is saved; beside them live the gradient of
@@ -29,8 +31,62 @@ FRAMEWORKS = ("pytorch", "tensorflow")
 NUMBERS = ("batch_size", "parameter_bytes", "optimizer_states", "largest_layer_bytes", "saved_bytes", "index_bytes",
            "largest_write_bytes", "winograd_bytes", "fft_bytes", "convolutions")  # fmt: skip
 NAMES = ("framework", "measure", "gpu")
+INDEX_BYTES = 8
+"""PyTorch keeps the place of each maximum of a max pooling as int64; TensorFlow finds it again."""
+GROWS_WITH_BATCH = ("saved_bytes", "index_bytes", "largest_write_bytes", "winograd_bytes")
+TILE = 32
+"""Larger images are transformed in tiles of this size by cuDNN's FFT_TILING."""
 
 Table = Mapping[str, NDArray[Any]]
+
+
+def memory_features(graph: Graph) -> dict[str, float]:
+    """The columns of `MemoryNeed` that come from the graph; ``gpu``, ``framework`` and ``measure`` are the caller's.
+
+    Precision and optimizer are those with which the graph was made.
+    """
+    forward = list(graph.of(Phase.FORWARD))
+    planes = [op for op in forward if _is_plain(op)]
+    return {
+        "parameter_bytes": graph.parameter_bytes,
+        "trainable_bytes": graph.gradient_bytes,  # 0 where nothing is trained
+        "optimizer_states": float(graph.optimizer.states),
+        "largest_layer_bytes": 4.0 * max((op.parameters for op in graph.ops), default=0),
+        "saved_bytes": graph.saved_bytes,
+        "index_bytes": float(sum(INDEX_BYTES * prod(op.output) for op in forward if "max_pool" in op.operator)),
+        "largest_write_bytes": max((op.write_bytes for op in forward), default=0.0),
+        "winograd_bytes": max((_winograd_bytes(op) for op in planes), default=0.0),
+        "fft_bytes": max((_fft_bytes(op) for op in planes), default=0.0),
+        "convolutions": float(sum(op.kind is Kind.CONV for op in forward)),
+    }
+
+
+def at_batch(row: Mapping[str, float], traced: int, batch: float) -> dict[str, float]:
+    """The row of a graph traced at one batch size, for another: what each sample needs grows in proportion."""
+    return {name: value * batch / traced if name in GROWS_WITH_BATCH else value for name, value in row.items()}
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether cuDNN may do a convolution by a transform: 2-d, dense, a window of more than one pixel, no stride."""
+    if op.kind is not Kind.CONV or len(op.output) != 4 or op.detail.get("groups", 1) != 1:
+        return False
+    return min(op.detail["kernel"]) > 1 and max(op.detail["stride"]) == 1 and not op.detail.get("transposed")
+
+
+def _winograd_bytes(op: Op) -> float:
+    """Inputs and outputs of F(4 × 4, 3 × 3): tiles of 36 values for each 16 pixels (Lavin and Gray, 2015)."""
+    if tuple(op.detail["kernel"]) != (3, 3):
+        return 0.0
+    batch, _, height, width = op.output
+    tiles = ceil(height / 4) * ceil(width / 4)
+    return float(36 * 4 * batch * tiles * (op.detail["channels_in"] + op.detail["channels_out"]))
+
+
+def _fft_bytes(op: Op) -> float:
+    """Transformed filters: half of a complex plane, padded to a power of two, for each pair of channels."""
+    window = op.detail["kernel"][0]
+    size = min(TILE, 2 ** ceil(log2(op.output[2] + window - 1)))
+    return float(8 * size * (size // 2 + 1) * op.detail["channels_in"] * op.detail["channels_out"])
 
 
 def kinds(X: Columns) -> list[str]:  # noqa: N803
@@ -50,8 +106,8 @@ def places(X: Columns) -> list[str]:  # noqa: N803
 
 
 def trained_bytes(X: Columns) -> Floats:  # noqa: N803
-    """Parameters that are trained, in bytes; all of them where a table does not say."""
-    return floats(X, "trainable_bytes" if has(X, "trainable_bytes") else "parameter_bytes")
+    """Parameters that are trained, in bytes; all of them without such a column."""
+    return floats(X, "trainable_bytes" if has_column(X, "trainable_bytes") else "parameter_bytes")
 
 
 def sizes(X: Columns, growth: Floats) -> dict[str, Floats]:  # noqa: N803
@@ -69,9 +125,9 @@ def sizes(X: Columns, growth: Floats) -> dict[str, Floats]:  # noqa: N803
 
 
 def pooled(X: Columns) -> NDArray[np.bool_]:  # noqa: N803
-    """Whether a row's memory is held by a pool that grows by doubling."""
-    held = (np.array(strings(X, "framework")) == "tensorflow") & (np.array(strings(X, "measure")) == DEVICE)
-    return np.asarray(held, dtype=np.bool_)
+    """Whether a row's memory is in a pool that grows by doubling."""
+    is_pool = (np.array(strings(X, "framework")) == "tensorflow") & (np.array(strings(X, "measure")) == DEVICE)
+    return np.asarray(is_pool, dtype=np.bool_)
 
 
 def grown(X: Columns, tensors: Floats) -> Floats:  # noqa: N803

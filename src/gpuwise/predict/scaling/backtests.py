@@ -1,4 +1,4 @@
-"""The runs of one job at several sizes, and what its past would have said about its larger sizes."""
+"""The runs of one job at several sizes, and back tests: its larger sizes predicted from its smaller ones."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHAPES = {
     ),
     "inside": (Shape(1.0, True), Shape(2.0, True), Shape(2.0, True, 0.0, True)),
 }
-"""The forms of surface that are tried, by what is asked: a larger batch, more GPUs, or between what was measured."""
+"""The forms of surface that are tried, by what is predicted: a larger batch, more GPUs, or in between."""
 DEPTHS = (1, 2, 3)
 """Back tests leave out what is above half, a quarter, an eighth of the largest size."""
 
 
 class BackTest:
-    """What each form said about the largest sizes of a job, without having seen them."""
+    """What each form predicted for the largest sizes of a job, without having seen them."""
 
     def __init__(self, depth: int, cut: float, rows: Floats, residuals: Floats) -> None:
         self.depth = depth
@@ -67,14 +67,14 @@ class JobHistory:
         tests = {axis: list(_back_tests(rows, step_s, axis)) for axis in AXES}
         return cls(cluster, rows, step_s, tests)
 
-    def says(self, rows: Floats, axis: str) -> Floats:
+    def log_step_s(self, rows: Floats, axis: str) -> Floats:
         """log of the step time by each form: rows × forms."""
         if axis not in self._surfaces:
             self._surfaces[axis] = _surfaces(self.rows, self.step_s, axis)
         return _logs(self._surfaces[axis], rows)
 
     def axis_of(self, rows: Floats) -> list[str]:
-        """What each row asks: more GPUs than ever, a larger batch than ever at about that size, or in between."""
+        """The axis of each row: more GPUs than ever, a larger batch than ever at about that size, or in between."""
         found = []
         for batch, gpus, _ in rows:
             alike = self.rows[np.abs(np.log2(self.rows[:, 1] / gpus)) <= 1.0]
@@ -90,7 +90,7 @@ class JobHistory:
         return np.asarray(np.all((rows[:, :2] >= low) & (rows[:, :2] <= high), axis=1))
 
     def measured_between(self, rows: Floats, coverage: float) -> tuple[Floats, Floats]:
-        """The ends of what was measured at just these sizes (finite number corrected); nan where not several times."""
+        """The ends of what was measured at just these sizes (finite number corrected); nan where measured only once."""
         ends = np.full((2, len(rows)), np.nan)
         sizes, index, counts = np.unique(self.rows, axis=0, return_inverse=True, return_counts=True)
         for size in np.flatnonzero(counts > 1):
@@ -102,7 +102,7 @@ class JobHistory:
         return ends[0], ends[1]
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         tests = {
             axis: [[each.depth, each.cut, each.rows.tolist(), _short(each.residuals)] for each in tests]
             for axis, tests in self.tests.items()
@@ -111,9 +111,11 @@ class JobHistory:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         tests = {
-            axis: [BackTest(depth, cut, np.asarray(rows), np.asarray(said)) for depth, cut, rows, said in tests]
+            axis: [
+                BackTest(depth, cut, np.asarray(rows), np.asarray(residuals)) for depth, cut, rows, residuals in tests
+            ]
             for axis, tests in document["tests"].items()
         }
         return cls(document["cluster"], np.asarray(document["rows"]), np.asarray(document["step_s"]), tests)
@@ -159,7 +161,7 @@ def _back_tests(rows: Floats, step_s: Floats, axis: str) -> list[BackTest]:
     for depth in DEPTHS:
         out, keep = largest(rows, axis, depth)
         if out.any() and len(np.unique(rows[keep], axis=0)) >= 2:
-            said = _logs(_surfaces(rows[keep], step_s[keep], axis), rows[out])
+            predicted = _logs(_surfaces(rows[keep], step_s[keep], axis), rows[out])
             cut = float(rows[keep, 1 if axis == "gpus" else 0].max())
-            made.append(BackTest(depth, cut, rows[out], np.log(step_s[out])[:, None] - said))
+            made.append(BackTest(depth, cut, rows[out], np.log(step_s[out])[:, None] - predicted))
     return made

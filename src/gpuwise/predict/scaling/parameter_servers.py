@@ -7,7 +7,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor, floats
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats
 from gpuwise.predict.intervals.conformal import Conformal
 from gpuwise.predict.intervals.domain import Domain
 
@@ -36,7 +37,7 @@ class ParameterServerSpeed(Predictor):
         return self._refit(floats(X, "servers"), floats(X, "workers"), np.asarray(y, dtype=np.float64))
 
     def observe(self, servers: ArrayLike, workers: ArrayLike, steps_per_s: ArrayLike) -> Self:
-        """Adds one or more measurements and fits again; the oldest beyond ``keep`` are forgotten."""
+        """Adds one or more measurements and fits again; the oldest beyond ``keep`` are dropped."""
         new = [np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (servers, workers, steps_per_s)]
         if hasattr(self, "rows_"):
             new = [np.concatenate([old, each]) for old, each in zip(self.rows_, new, strict=True)]
@@ -93,7 +94,7 @@ class ParameterServerSpeed(Predictor):
         self._check_fitted()
         servers, workers = floats(X, "servers"), floats(X, "workers")
         _positive(servers=servers, workers=workers)
-        return self.interval_.around(self(servers, workers), coverage, self.domain_.holds(X))
+        return self.interval_.around(self(servers, workers), coverage, self.domain_.contains(X))
 
 
 def _positive(**columns: Floats) -> None:

@@ -1,4 +1,4 @@
-"""What other GPUs than declared, or more nodes than needed, make of a job's rate, by the scaling predictor."""
+"""The rate of a job on another number of GPUs or nodes than declared, by the scaling predictor."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpuwise.core.rates import LinearScaling
 from gpuwise.predict.base import Predictor
 
 _ROUNDS = 20
-"""A step on one GPU is found in so many rounds; each leaves a small part of the error of the one before."""
+"""Rounds in which the step time on one GPU is found; each leaves a small part of the error of the one before."""
 
 
 class PredictedScaling:
-    """Data-parallel scaling as the predictor says; its answers are kept. Linear where a job's step time is not known.
+    """Data-parallel scaling by the predictor; its answers are cached. Linear where a job's step time is not known.
 
     The predictor gives the step time T(g, n) on g GPUs of n nodes, with the same batch on each GPU, from that on one
-    GPU. With the declared number of GPUs g₀ on the fewest nodes n₀ that have so many, a job's rate is
+    GPU. With the declared number of GPUs g₀ on the fewest nodes n₀ with that number, a job's rate is
 
         g/g₀ · T(g₀, n₀)/T(g, n)
 
-    times that on what it asks for. The lower end takes T(g, n) at its upper end, unless g and n are as declared.
+    times that on what it requests. The lower end takes T(g, n) at its upper end, unless g and n are as declared.
     """
 
     def __init__(self, jobs: JobTable, nodes: NodeTable, predictor: Predictor, coverage: float) -> None:
@@ -36,7 +36,7 @@ class PredictedScaling:
         self._known: dict[tuple[float, int, int, int, int], tuple[float, float]] = {}
 
     def factor(self, job: int, placement: Placement, low: bool) -> float:
-        """Its rate on a placement as a multiple of that on what it asks for."""
+        """Its rate on a placement as a multiple of that on what it requests."""
         linear = self._linear.factor(job, placement, low)
         declared, gpus = self._jobs.shape_by_row[job].gpus, placement.gpus
         nodes = len({grant.node for grant in placement.grants})
@@ -46,7 +46,7 @@ class PredictedScaling:
             return linear
         key = (step_s, declared, fewest, gpus, nodes)
         if key not in self._known:
-            self._known[key] = self._ask(*key)
+            self._known[key] = self._estimate(*key)
         value, least = self._known[key]
         longer = least if low else value
         return linear / longer if longer == longer else (0.0 if low else linear)
@@ -62,22 +62,22 @@ class PredictedScaling:
         largest = int(self._nodes.gpus[:count].max(initial=1)) if count else 1
         return math.ceil(gpus / max(1, largest))
 
-    def _ask(self, step_s: float, declared: int, fewest: int, gpus: int, nodes: int) -> tuple[float, float]:
-        """How many times as long as declared a step takes on so many GPUs: expected, and at most; NaN if unknown."""
+    def _estimate(self, step_s: float, declared: int, fewest: int, gpus: int, nodes: int) -> tuple[float, float]:
+        """The step time on these GPUs over the declared one: expected, and at most; NaN if unknown."""
         try:
             alone_s = self._alone_s(step_s, declared, fewest)
             made = self._predictor.estimate(_sizes(alone_s, gpus, nodes), self._coverage)
             value, most = float(made.value[0]) / step_s, float(made.high[0]) / step_s
-        except Exception:  # a predictor that fails must not stop a cluster: scaling is as if nothing were known
+        except Exception:  # a predictor that fails must not stop a cluster: scaling is unknown
             return math.nan, math.nan
         return (value, most) if 0 < value <= most < math.inf else (math.nan, math.nan)
 
     def _alone_s(self, step_s: float, gpus: int, nodes: int) -> float:
-        """The step time on one GPU at which the predictor gives the declared one on so many."""
+        """The step time on one GPU from which the predictor gives the declared one on ``gpus``."""
         alone_s = step_s
         for _ in range(_ROUNDS if gpus > 1 else 0):
-            told = float(self._predictor.estimate(_sizes(alone_s, gpus, nodes), self._coverage).value[0])
-            alone_s *= step_s / told
+            predicted_s = float(self._predictor.estimate(_sizes(alone_s, gpus, nodes), self._coverage).value[0])
+            alone_s *= step_s / predicted_s
         return alone_s
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from gpuwise.predict.base import Floats, PredictionError, packable
 
 NEAR = {"batch": (0.5, 0.5, 1.0), "gpus": (0.3, 1.0, 1.0)}
-"""How fast what a measurement says about its neighbours fades, in doublings of batch, GPUs and nodes, by the axis that
+"""How fast the effect of a measurement on its neighbours fades, in doublings of batch, GPUs and nodes, by the axis that
 will be extrapolated."""
 FAR_BATCH = 2.0
 """The same of synchronization over batch, of which it depends little, where batch will be extrapolated."""
@@ -140,7 +140,7 @@ class StepSurface:
         return np.asarray(np.stack(costs, axis=1) ** self.shape.overlap)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         table = {name: getattr(self, name).tolist() for name in ("theta", "batches", "places", "counts", "sums")}
         compute = self.compute.to_document() if self.compute else None
         return {
@@ -153,7 +153,7 @@ class StepSurface:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> StepSurface:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         made = cls(Shape(*document["shape"]))
         made.batch_unit, made.near = document["batch_unit"], tuple(document["near"])
         made.compute = cls.from_document(document["compute"]) if document["compute"] else None

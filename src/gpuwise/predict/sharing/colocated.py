@@ -1,4 +1,4 @@
-"""Jobs that share GPUs, as columns: who is beside whom, and measured pairs of them."""
+"""Jobs that share GPUs, as columns: the neighbours of each, and measured pairs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Columns, Floats, PredictionError, strings
-from gpuwise.predict.columns import floats_or, strings_or
+from gpuwise.predict.base import Bools, Columns, Floats, PredictionError
+from gpuwise.predict.columns import floats_or, strings, strings_or
 from gpuwise.predict.sharing.contention import MODES, TIME_SLICE, crowding, expected, fitted, log_odds
-from gpuwise.predict.sharing.traits import Ints, Traits, likeness
+from gpuwise.predict.sharing.sensitivity import Ints, Traits, likeness
 
 
 class Jobs:
@@ -90,16 +90,16 @@ class Pairs:
         self.alike = likeness(np.asarray(self.models), self.batch, np.asarray(self.models), self.batch)
 
     def mean(self, noise: Floats, rows: Bools) -> tuple[Floats, Floats]:
-        """What the features say, learned from some of the rows: powers, and a constant for each GPU."""
+        """The part of the features, learned from some of the rows: powers, and a constant for each GPU."""
         return fitted(self.own[rows], self.other[rows], self.gpu[rows], self.speed[rows], noise[rows])
 
     def left(self, powers: Floats, constants: Floats) -> Floats:
-        """What the features leave of the log odds."""
+        """The residual of the log odds after the features."""
         constant = np.concatenate([constants, np.zeros(len(self.gpus) - len(constants))])
         return np.asarray(log_odds(self.speed) - expected(powers, self.own, self.other) - constant[self.gpu])
 
     def noise(self) -> Floats:
-        """How unruly each row's GPU is, relative to the most orderly: some were measured on less steady machines."""
+        """The noise of each row's GPU, relative to the least noisy: some were measured on less steady machines."""
         left = self.left(*self.mean(np.ones(len(self.speed)), np.ones(len(self.speed), dtype=np.bool_)))
         spread = np.array([np.median(np.abs(left[self.gpu == at])) for at in range(len(self.gpus))])
         spread = np.maximum(spread, 1e-3)

@@ -1,4 +1,4 @@
-"""How jobs on one GPU slow each other, by what is known of them before they meet: the odds of waiting for a neighbour.
+"""How jobs on one GPU slow each other, by what is known of each alone: the odds of waiting for a neighbour.
 
 A job that shares a GPU runs at speed 1/(1 + Σ odds) of its solo speed. The odds against a neighbour are the time lost
 to it for each second of own progress. Where a GPU serves its processes' kernels in turn, a job that keeps the GPU busy
@@ -22,12 +22,12 @@ from gpuwise.predict.base import Floats, PredictionError
 TIME_SLICE, MPS, MIG = "time_slice", "mps", "mig"
 MODES = (TIME_SLICE, MPS, MIG)
 LEAST_SPEED, MOST_SPEED = 0.03, 0.99
-"""Measured speeds beyond these say nothing more about the odds."""
+"""Measured speeds are clipped to these."""
 _LEAST_UTIL = 0.05
 _NOISE = 0.05  # of a speed: where the loss turns from squares to absolute values
-# log t0 in seconds; powers of k', k, u' and u. Held near what the formula above says, weakly: thousands of rows speak.
+# log t0 in seconds; powers of k', k, u' and u. Priors are weak and near the formula above: there are thousands of rows.
 _START = np.array([np.log(0.06), 1.0, 1.0, 1.0, 1.0])
-_HOLD = np.array([0.01, 0.1, 0.1, 0.1, 0.1])
+_STRENGTH = np.array([0.01, 0.1, 0.1, 0.1, 0.1])
 _LOWER = np.array([np.log(1e-3), 0.0, 0.0, 0.0, 0.0])
 _UPPER = np.array([np.log(10.0), 3.0, 3.0, 3.0, 3.0])
 
@@ -52,13 +52,13 @@ def fitted(own: Floats, other: Floats, gpu: NDArray[Any], speed: Floats, noise: 
 
     count = int(gpu.max()) + 1  # a GPU without rows here keeps a constant of 0
     start = np.concatenate([_START, np.zeros(count)])
-    hold = np.concatenate([_HOLD, np.zeros(count)]) * np.sqrt(len(speed))
+    strength = np.concatenate([_STRENGTH, np.zeros(count)]) * np.sqrt(len(speed))
     lower = np.concatenate([_LOWER, np.full(count, -5.0)])
     upper = np.concatenate([_UPPER, np.full(count, 5.0)])
 
     def misfit(at: Floats) -> Floats:
         odds = np.exp(expected(at[:5], own, other) + at[5:][gpu])
-        return np.concatenate([(1.0 / (1.0 + odds) - speed) / (_NOISE * noise), (at - start) * hold])
+        return np.concatenate([(1.0 / (1.0 + odds) - speed) / (_NOISE * noise), (at - start) * strength])
 
     found = least_squares(misfit, start, bounds=(lower, upper), loss="soft_l1").x
     return np.asarray(found[:5]), np.asarray(found[5:])

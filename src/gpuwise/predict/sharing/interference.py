@@ -13,7 +13,7 @@ from gpuwise.predict.intervals.conformal import Conformal, folds
 from gpuwise.predict.intervals.domain import Domain
 from gpuwise.predict.sharing.colocated import Jobs, Pairs, numbered
 from gpuwise.predict.sharing.contention import MIG, MOST_SPEED, MPS, TIME_SLICE, expected
-from gpuwise.predict.sharing.traits import Evidence, Ints
+from gpuwise.predict.sharing.sensitivity import Evidence, Ints
 
 # Taken for what neither a row nor the data of the fit know.
 _USUAL = {"step_time_s": 0.1, "gpu_util_frac": 0.7, "mem_util_frac": 0.3}
@@ -29,12 +29,12 @@ class Interference(Predictor):
 
     A row is a job. Columns: ``group``, the same for rows that share a GPU; ``gpu``, its type; ``mode``, one of
     time_slice, mps and mig (time_slice if there is no such column); ``model`` and ``batch_size``, by which jobs that
-    were measured beside others are known again; and of each job alone on that GPU ``step_time_s``, ``gpu_util_frac``
+    were measured beside others are recognized; and of each job alone on that GPU ``step_time_s``, ``gpu_util_frac``
     (share of time in which the GPU is busy) and ``mem_util_frac`` (share of the memory bandwidth), NaN where unknown.
 
         speed = 1/(1 + crowding(mode) · Σ over neighbours of exp(constant of the GPU + features + traits))
 
-    See `contention` for features and crowding, `traits` for what measured co-location adds for jobs it knows. A job
+    See `contention` for features and crowding, `sensitivity` for the traits of jobs measured beside others. A job
     alone, or in its own MIG slice, runs at 1.0. Each further neighbour adds to the sum: none ever speeds another up.
     Fitted to pairs in time slices. For three and more jobs the sum is the rule of taking turns (n equal jobs get 1/n
     each), and for MPS crowding is a rule too, so the low end is that of time slices; both are called out of domain.
@@ -68,8 +68,8 @@ class Interference(Predictor):
         less, more = self._ends(jobs, coverage)
         mode = np.asarray(jobs.mode)
         like_pairs = (jobs.size() <= 2) & (mode == TIME_SLICE)
-        inside = (self.domain_.holds(jobs.columns) & like_pairs) | (jobs.size() == 1) | (mode == MIG)
-        worst = np.where(mode == MPS, full, odds)  # crowding under MPS is a rule: it may spare nothing
+        inside = (self.domain_.contains(jobs.columns) & like_pairs) | (jobs.size() == 1) | (mode == MIG)
+        worst = np.where(mode == MPS, full, odds)  # crowding under MPS is a rule, not measured: it may spare nothing
         low, high = 1.0 / (1.0 + worst * more), 1.0 / (1.0 + odds * less)
         return Estimates(1.0 / (1.0 + odds), low, np.where(high >= MOST_SPEED, 1.0, high), inside)
 
@@ -77,11 +77,11 @@ class Interference(Predictor):
         """Each job's ``sensitivity`` to others and ``pressure`` on them, in log odds beside a usual job of the fit."""
         self._check_fitted()
         jobs = Jobs(X, self.usual_)
-        known, nobody = jobs.named(np.arange(len(jobs))), ([""] * len(jobs), np.ones(len(jobs)))
+        known, none = jobs.named(np.arange(len(jobs))), ([""] * len(jobs), np.ones(len(jobs)))
         usual = np.array([[self.usual_["step_time_s"], self.usual_["gpu_util_frac"]]])
         middle = expected(self.powers_, usual, usual)
-        yields = expected(self.powers_, jobs.features, usual) - middle + self.traits_.of(jobs.gpu, known, nobody)
-        presses = expected(self.powers_, usual, jobs.features) - middle + self.traits_.of(jobs.gpu, nobody, known)
+        yields = expected(self.powers_, jobs.features, usual) - middle + self.traits_.of(jobs.gpu, known, none)
+        presses = expected(self.powers_, usual, jobs.features) - middle + self.traits_.of(jobs.gpu, none, known)
         return {"sensitivity": yields, "pressure": presses}
 
     def _odds(self, jobs: Jobs, own: Ints, other: Ints) -> Floats:
@@ -140,7 +140,7 @@ def _blocks(pair: Ints) -> Ints:
 
 
 def _alike(gpu: Ints, residual: Floats) -> tuple[Ints, Floats]:
-    """As many residuals on each GPU for each model: a new model is one draw among models, however often measured."""
+    """The same number of residuals per GPU and model: a new model is one draw among models, however often measured."""
     levels = np.linspace(0.0, 1.0, _PER_MODEL)
     here = np.unique(gpu)
     parts = [np.quantile(residual[gpu == at], levels) for at in here]

@@ -1,4 +1,4 @@
-"""The time of a training step on a MIG slice, from its time and its use of the whole GPU."""
+"""The time of a training step on a MIG slice, from its time and utilization on the whole GPU."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuwise.devices.mig import mig_profile, mig_profiles
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    rows_where,
-    strings,
-)
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, rows_where, strings
 from gpuwise.predict.intervals.conformal import Conformal
 from gpuwise.predict.intervals.domain import Domain
 
@@ -32,9 +22,9 @@ _TYPICAL = {"gpu_util_frac": 0.6, "mem_util_frac": 0.1}  # taken where nothing i
 _LEAST_SLOWDOWN = 0.95  # a slice is not faster than the whole GPU, but for noise
 _NOISE = 0.1  # in log time: where the loss turns from squares to absolute values
 # log of the weight of traffic, its power, log of the weight of compute, log(sharpness − 1), logit of memory's share:
-# few models are known, so each is held near a plain value, with the strength below.
+# few models are known, so each has a prior at a plain value, with the strength below.
 _START = np.array([-1.0, 0.7, -2.0, 0.0, 0.0])
-_HOLD = np.array([0.1, 0.3, 0.3, 0.3, 0.3])
+_STRENGTH = np.array([0.1, 0.3, 0.3, 0.3, 0.3])
 
 
 def slice_fractions(gpu: str, profiles: Sequence[str]) -> dict[str, Floats]:
@@ -90,7 +80,7 @@ class MigTime(Predictor):
         self._check(table)
         value = table["step_time_s"] * np.exp(_log_slowdown(self.weights_, _filled(table, self.typical_)))
         blind = _unknown(table)
-        inside = self.domain_.holds(table) & ~blind
+        inside = self.domain_.contains(table) & ~blind
         spread = _spread(table)
         known = self.interval_.around(value, coverage, inside, spread)
         unknown = self.blind_interval_.around(value, coverage, inside, spread)
@@ -165,6 +155,6 @@ def _fitted(table: dict[str, Floats], measured: Floats) -> Floats:
     truth = np.log(measured / table["step_time_s"])
 
     def misfit(weights: Floats) -> Floats:
-        return np.concatenate([(_log_slowdown(weights, table) - truth) / _NOISE, (weights - _START) * _HOLD])
+        return np.concatenate([(_log_slowdown(weights, table) - truth) / _NOISE, (weights - _START) * _STRENGTH])
 
     return np.asarray(least_squares(misfit, _START, loss="soft_l1").x, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What sharing makes of a job's rate, by what the interference predictor says of jobs on one GPU."""
+"""The rate of a job that shares its GPUs, by the interference predictor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwise.predict.sharing.contention import TIME_SLICE
 
 
 class Kind(NamedTuple):
-    """What the predictor is told of a job; jobs of one kind are asked about once."""
+    """The features of a job for the predictor; jobs of one kind are predicted once."""
 
     model: str
     batch_per_gpu: int
@@ -28,16 +28,15 @@ class Kind(NamedTuple):
 
 
 class PredictedSharing:
-    """Jobs slowed by their neighbours as an interference predictor says; its answers are kept.
+    """Jobs slowed by their neighbours as an interference predictor estimates; its answers are cached.
 
-    The predictor is asked about pairs, since only they were measured, in the mode in which they share: time slices for
+    The predictor is applied to pairs, since only they were measured, in the mode in which they share: time slices for
     ``TIME_SLICE``, and for ``SHARED`` what ``shared_by`` says. With the odds 1/s − 1 against each neighbour, for a
     speed s beside that one only, a job beside several runs at 1/(1 + Σ odds) of its speed alone, as in `Interference`.
     That is a rule and not measured, so the lower end lets each neighbour slow the job by its whole factor:
     1/Π(1 + odds), at the lower ends of s.
 
-    Where the predictor fails, or a utilization is not known, rates are as declared and their lower ends are 0: nobody
-    can tell.
+    Where the predictor fails, or a utilization is not known, rates are as declared and their lower ends are 0.
     """
 
     def __init__(
@@ -80,13 +79,13 @@ class PredictedSharing:
         return self._pairs[key]
 
     def _kind(self, job: int) -> Kind | None:
-        """What is told of a job; None if its utilization is not known."""
+        """The features of a job; None if its utilization is not known."""
         jobs = self._jobs
         steps = jobs.steps.item(job) if jobs.steps_known.item(job) else 0.0
-        told = (jobs.gpu_util_frac.item(job), jobs.duration_s.item(job), steps)
+        given = (jobs.gpu_util_frac.item(job), jobs.duration_s.item(job), steps)
         known = self._kinds.get(job)
-        if known is None or known[0] != told:
-            known = self._kinds[job] = (told, self._new_kind(job, *told))
+        if known is None or known[0] != given:
+            known = self._kinds[job] = (given, self._new_kind(job, *given))
         return known[1]
 
     def _new_kind(self, job: int, util: float, duration_s: float, steps: float) -> Kind | None:
@@ -97,7 +96,7 @@ class PredictedSharing:
 
 
 class PairOdds:
-    """What each kind of job loses to each other kind on one type of GPU, asked for when a kind is first met."""
+    """The odds of each kind of job against each other kind on one type of GPU, predicted when a kind first occurs."""
 
     def __init__(self, gpu: str, mode: str, predictor: Predictor, coverage: float) -> None:
         self._gpu = gpu
@@ -110,26 +109,26 @@ class PairOdds:
 
     def expected(self, job: Kind, others: Sequence[Kind]) -> float:
         """How much longer a job takes beside others, as expected; NaN if that is not known."""
-        pairs = [(self._met(job), self._met(other)) for other in others]
+        pairs = [(self._number_of(job), self._number_of(other)) for other in others]
         return 1.0 + sum(self._expected.item(pair) for pair in pairs)
 
     def most(self, job: Kind, others: Sequence[Kind]) -> float:
         """How much longer a job takes at most."""
-        pairs = [(self._met(job), self._met(other)) for other in others]
+        pairs = [(self._number_of(job), self._number_of(other)) for other in others]
         return math.prod(1.0 + self._most.item(pair) for pair in pairs)
 
-    def _met(self, kind: Kind) -> int:
+    def _number_of(self, kind: Kind) -> int:
         known = self._number.get(kind)
         if known is None:
             known = self._number[kind] = len(self._number)
             if known == len(self._expected):
                 self._expected, self._most = (np.pad(each, (0, known), constant_values=np.nan)
                                               for each in (self._expected, self._most))  # fmt: skip
-            self._ask(kind)
+            self._add(kind)
         return known
 
-    def _ask(self, kind: Kind) -> None:
-        """Asks how a kind runs beside every kind met so far, itself too, and they beside it."""
+    def _add(self, kind: Kind) -> None:
+        """Predicts how a kind runs beside every kind so far, itself too, and they beside it."""
         others = list(self._number)
         pairs = [each for other in others for each in (kind, other)]
         columns = {
@@ -142,10 +141,10 @@ class PairOdds:
             "gpu_util_frac": [each.gpu_util_frac for each in pairs],
         }
         try:
-            told = self._predictor.estimate(columns, self._coverage)
+            made = self._predictor.estimate(columns, self._coverage)
         except Exception:  # a predictor that fails must not stop a cluster: the odds stay unknown
             return
         at, count = self._number[kind], len(others)
-        for table, speed in ((self._expected, told.value), (self._most, told.low)):
+        for table, speed in ((self._expected, made.value), (self._most, made.low)):
             odds = 1.0 / np.where((speed > 0) & (speed <= 1), speed, np.nan) - 1.0
             table[at, :count], table[:count, at] = odds[0::2], odds[1::2]

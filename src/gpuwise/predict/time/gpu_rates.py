@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.devices.catalogue import gpu_type
-from gpuwise.predict.base import Floats, PredictionError, rows_where
-from gpuwise.predict.fitting.data.tables import tell
+from gpuwise.predict.base import Floats, PredictionError
 
 FIGURES = ("flops_per_s", "bytes_per_s", "sms", "clock_mhz")
 
@@ -25,27 +23,9 @@ def rates(gpus: Sequence[str], precisions: Sequence[str] | str = "fp32") -> dict
 
 
 def is_known(gpu: str) -> bool:
-    """Whether enough is published about a GPU type to foresee anything of it: rates, bandwidth and memory."""
+    """Whether rates, bandwidth and memory of a GPU type are published, as predictions need."""
     kind = gpu_type(gpu)
     return None not in (kind.fp32_tflops, kind.memory_bandwidth_bytes_per_s, kind.memory_bytes)
-
-
-def on_known_gpus(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows whose GPU the catalogue has rates of; that others are left out is told."""
-    gpus = [str(gpu) for gpu in table["gpu"]]
-    known = {gpu: _has_rates(gpu) for gpu in sorted(set(gpus))}
-    if strange := [gpu for gpu, there in known.items() if not there]:
-        tell(f"times on GPUs that the catalogue has no rates of: {', '.join(strange)} (see gpuwise gpus)")
-    if not any(known.values()):
-        raise PredictionError(f"no times on a GPU that the catalogue has rates of, only on {', '.join(strange)}")
-    return rows_where(table, np.asarray([known[gpu] for gpu in gpus], dtype=np.bool_))
-
-
-def _has_rates(gpu: str) -> bool:
-    try:
-        return is_known(gpu)
-    except UnknownNameError:
-        return False
 
 
 def canonical(gpus: Sequence[str]) -> list[str]:
@@ -85,5 +65,5 @@ def _figures(gpu: str, precision: str) -> tuple[float, float, float, float]:
 
 
 def _half(fp16: float | None, fp32: float | None) -> float | None:
-    """Without tensor cores halves are computed at the better of both rates: some GPUs run them slower than singles."""
+    """Without tensor cores, FP16 runs at the better of both rates: some GPUs run it slower than FP32."""
     return max((each for each in (fp16, fp32) if each is not None), default=None)

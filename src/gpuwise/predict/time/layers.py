@@ -8,17 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.intervals.conformal import Conformal, log_ratio
 from gpuwise.predict.intervals.domain import Domain
 from gpuwise.predict.time.gpu_rates import canonical, rates
@@ -52,7 +43,7 @@ class LayerTime(Predictor):
         self.leaves = leaves
         self.learning_rate = learning_rate
         self.calibration = calibration
-        """The share of rows that is kept from the forests, for the intervals."""
+        """The share of rows that is left out of the fit, for the intervals."""
         self.seed = seed
 
     def fit(self, X: Columns, y: ArrayLike) -> Self:  # noqa: N803
@@ -64,11 +55,11 @@ class LayerTime(Predictor):
         self.forests_: dict[str, Forest] = {}
         self.conformal_: dict[str, Conformal] = {}
         for kind in sorted(set(kinds)):
-            fitted, held = (kinds == kind) & ~kept, (kinds == kind) & kept
-            if not held.any():
+            fitted, rest = (kinds == kind) & ~kept, (kinds == kind) & kept
+            if not rest.any():
                 raise PredictionError(f"too few rows of {kind} layers to calibrate intervals: {int(fitted.sum())}")
             self.forests_[kind] = self._grow(table[fitted], target[fitted])
-            self._calibrate(kind, target[held] - self.forests_[kind].predict(table[held]), _gpus(X)[held])
+            self._calibrate(kind, target[rest] - self.forests_[kind].predict(table[rest]), _gpus(X)[rest])
         self.domain_ = Domain.of(_named(X), NUMBERS, NAMES)
         return self
 
@@ -77,7 +68,7 @@ class LayerTime(Predictor):
         self._check_fitted()
         table, roof = layer_features(X)
         kinds = np.asarray(strings(X, "kind"))
-        inside = self.domain_.holds(_named(X))
+        inside = self.domain_.contains(_named(X))
         out = Estimates(roof.copy(), roof.copy(), roof.copy(), inside)
         for kind in set(kinds):
             if kind not in self.forests_:
@@ -107,7 +98,7 @@ class LayerTime(Predictor):
             max_iter=self.trees, max_leaf_nodes=self.leaves, learning_rate=self.learning_rate, min_samples_leaf=10,
             early_stopping=False, random_state=self.seed,
         )  # fmt: skip
-        with threadpool_limits(1, user_api="openmp"):  # threads that wait for one another cost more than they bring
+        with threadpool_limits(1, user_api="openmp"):  # on small tables, threads cost more than they gain
             return Forest.of(grower.fit(table, target))
 
 
@@ -181,9 +172,9 @@ class PerLayerLinear(Predictor):
             if rows.sum() < 2:
                 raise PredictionError(f"{key}: {int(rows.sum())} layers to fit to; two are the least")
             self.coefficients_[key] = _line(complexity[rows], times[rows], self.relative)
-        held = kept if kept.any() else ~kept
+        rest = kept if kept.any() else ~kept
         value = self._values(complexity, keys)
-        self.conformal_ = Conformal.of(times[held], value[held])
+        self.conformal_ = Conformal.of(times[rest], value[rest])
         self.domain_ = Domain.of({"complexity": complexity[~kept]}, ("complexity",))
         return self
 
@@ -194,7 +185,7 @@ class PerLayerLinear(Predictor):
         unknown = sorted(set(keys) - set(self.coefficients_))
         if unknown:
             raise PredictionError(f"no layers were measured of {unknown[0]}; known are {', '.join(self.coefficients_)}")
-        inside = self.domain_.holds({"complexity": floats(X, "complexity")})
+        inside = self.domain_.contains({"complexity": floats(X, "complexity")})
         return self.conformal_.around(self._values(floats(X, "complexity"), keys), coverage, inside)
 
     def _values(self, complexity: Floats, keys: list[str]) -> Floats:

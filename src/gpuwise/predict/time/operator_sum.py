@@ -1,4 +1,4 @@
-"""A step's time as a sum over its operators, with factors that are above 0 and stay near what is believed of them."""
+"""A step's time as a sum over its operators, with positive factors that have priors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Index = NDArray[np.int64]
 SHARPNESS = 4.0
 """Of the passage from work that waits for the GPU to work that waits for the host."""
 NOISE = 0.08
-"""The error of a measurement against the model, in log space: how much data count against beliefs."""
+"""The error of a measurement against the model, in log space: how much data count against priors."""
 STEPS = 100
 GPU_SPREAD, HOST_SPREAD, LAUNCH_SPREAD = 0.25, 0.5, 0.5
 
@@ -24,7 +24,7 @@ class OperatorSum:
     """t = (t_gpu⁴ + t_host⁴)^¼ with t_gpu = s · Σ wₖ · partₖ and t_host = h · Σ lⱼ · countⱼ.
 
     Parts are seconds at peak rates, so w is one over an efficiency; counts are operators that the host starts, l its
-    seconds for each. Each machine has its own s and h. All logarithms have normal beliefs; the fit is their most
+    seconds for each. Each machine has its own s and h. All logarithms have normal priors; the fit is their most
     probable value with robust errors (soft L1) in log time.
     """
 
@@ -38,7 +38,7 @@ class OperatorSum:
         cls, parts: Floats, counts: Floats, machine: list[str], time_s: Floats, factors: Floats, launches: Floats,
         spread: float,
     ) -> Self:  # fmt: skip
-        """Fits to measured steps; ``factors`` and ``launches`` are the beliefs, ``spread`` that of the factors."""
+        """Fits to measured steps; ``factors`` and ``launches`` are the priors, ``spread`` that of the factors."""
         names = sorted(set(machine))
         which = np.searchsorted(names, machine).astype(np.int64)
         k, q, n = len(factors), len(launches), len(names)
@@ -49,7 +49,7 @@ class OperatorSum:
         return cls(found[:k], found[k : k + q], dict(zip(names, zip(gpu, host, strict=True), strict=True)))
 
     def log_times(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
-        """The logarithm of each step's seconds; a machine that is not known is taken as an average one."""
+        """The logarithm of each step's seconds; an unknown machine counts as an average one."""
         return self._parts(parts, counts, machine)[-1]
 
     def shares(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
@@ -57,7 +57,7 @@ class OperatorSum:
         each, _, total = self._parts(parts, counts, machine)
         return np.asarray(each / np.exp(total)[:, None])
 
-    def host_doubt(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
+    def host_uncertainty(self, parts: Floats, counts: Floats, machine: list[str]) -> Floats:
         """How much longer each step takes, in log space, on a host e times as slow: 0 where only the GPU counts."""
         on_gpu, on_host, total = self._parts(parts, counts, machine)
         slower = on_gpu.sum(axis=1) ** SHARPNESS + (np.e * on_host.sum(axis=1)) ** SHARPNESS
@@ -69,19 +69,19 @@ class OperatorSum:
         return _forward(theta, parts, counts, np.arange(len(parts)), len(parts))
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         return {"factors": self.factors.tolist(), "launches": self.launches.tolist(), "machines": self.machines}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         return cls(document["factors"], document["launches"], document["machines"])
 
 
 def _most_probable(
     parts: Floats, counts: Floats, which: Index, measured: Floats, start: Floats, wide: Floats
 ) -> Floats:
-    """Levenberg and Marquardt's way down Σ 2(√(1 + e²) − 1) + Σ ((θ − start) / wide)², with e the errors over NOISE."""
+    """The minimum of Σ 2(√(1 + e²) − 1) + Σ ((θ − start) / wide)², e the errors over NOISE, by Levenberg–Marquardt."""
     machines = int(which.max()) + 1
 
     def errors(theta: Floats) -> Floats:

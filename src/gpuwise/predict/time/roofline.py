@@ -8,24 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    packable,
-    strings,
-)
-from gpuwise.predict.columns import strings_or
-from gpuwise.predict.intervals.conformal import Conformal, folds
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor, packable
+from gpuwise.predict.columns import strings, strings_or
+from gpuwise.predict.intervals.conformal import Conformal, folds, spread_of_few
 from gpuwise.predict.intervals.domain import Domain
-from gpuwise.predict.intervals.few_groups import spread_of_few
 from gpuwise.predict.time.gpu_rates import canonical
 from gpuwise.predict.time.operator_sum import GPU_SPREAD, OperatorSum
-from gpuwise.predict.time.terms import beliefs, column, host_counts, terms, traits
+from gpuwise.predict.time.terms import column, host_counts, priors, shape_features, terms
 from gpuwise.predict.trees import Forest
 
 Names = NDArray[Any]
@@ -76,15 +65,15 @@ class RooflineTime(Predictor):
         rows = _Rows.of(X)
         value = np.exp(self._log_times(rows))
         measured = self.measured_on(X)
-        inside = measured & self.domain_.holds({"flops": rows.flops, "bytes": rows.bytes})
+        inside = measured & self.domain_.contains({"flops": rows.flops, "bytes": rows.bytes})
         parts: list[tuple[str, Bools, ArrayLike]] = [
             (regime, which, 1.0) for regime, which in rows.regimes() if regime in self.conformal_
         ]
-        if not measured.all():  # a network on a GPU that is new is at least as unsure as on one that was measured
-            parts.append((UNSEEN, ~measured, self._doubt(rows.take(~measured))))
+        if not measured.all():  # on a new GPU a network is at least as uncertain as on one that was measured
+            parts.append((UNSEEN, ~measured, self._uncertainty(rows.take(~measured))))
         out = Estimates(value, value.copy(), value.copy(), inside)
-        for key, which, doubt in parts:
-            part = self.conformal_[key].around(value[which], coverage, inside[which], doubt)
+        for key, which, uncertainty in parts:
+            part = self.conformal_[key].around(value[which], coverage, inside[which], uncertainty)
             out.low[which], out.high[which] = np.fmin(out.low[which], part.low), np.fmax(out.high[which], part.high)
         return out
 
@@ -116,7 +105,7 @@ class RooflineTime(Predictor):
         self.gpus_: dict[str, list[str]] = {}
         for regime, which in rows.regimes():
             part = rows.take(which)
-            factors, launches, spread = self._beliefs(regime)
+            factors, launches, spread = self._priors(regime)
             fitted = OperatorSum.of(
                 part.parts, part.counts, list(part.host), np.exp(times[which]), factors, launches, spread
             )
@@ -133,11 +122,11 @@ class RooflineTime(Predictor):
                 left = np.clip(times[which] - self._sums(part), -CAP, CAP)
                 self.forests_[precision] = self._grow(self._table(part), left)
 
-    def _beliefs(self, regime: str) -> tuple[Floats, Floats, float]:
-        """What is believed before the fit: nothing but physics, or what another layout of the same precision gave."""
+    def _priors(self, regime: str) -> tuple[Floats, Floats, float]:
+        """The priors of a fit: physics alone, or the fit of another layout of the same precision."""
         first = next((each for each in self.sums_ if each.partition("/")[0] == regime.partition("/")[0]), None)
         if first is None:
-            return *beliefs(), self.spread
+            return *priors(), self.spread
         fitted = self.sums_[first]
         gpu, host = np.mean([effect for name, effect in fitted.machines.items() if name.startswith(ANY)], axis=0)
         return fitted.factors + gpu, fitted.launches + host, self.near
@@ -158,22 +147,22 @@ class RooflineTime(Predictor):
         alone = [rows.gpu == gpu for gpu in sorted(set(rows.gpu))]
         # A GPU is new in all regimes, and its host too; where only one was measured the error of families must do.
         shared = [out for out in alone if set(rows.precision[~out]) & set(rows.precision[out])]
-        residuals = left / self._doubt(rows)
+        residuals = left / self._uncertainty(rows)
         if len(shared) > 2:
-            unseen, doubt = self._without(rows, times, shared)
-            residuals = (times - unseen) / doubt
-        # So few GPUs do not tell which way the next one errs: each error counts both ways.
+            unseen, uncertainty = self._without(rows, times, shared)
+            residuals = (times - unseen) / uncertainty
+        # From so few GPUs the sign of the next error is unknown: each error counts both ways.
         return made | {UNSEEN: Conformal(np.concatenate([residuals, -residuals]))}
 
     def _without(self, rows: _Rows, times: Floats, outs: list[Bools]) -> tuple[Floats, Floats]:
-        """Predictions for rows by a model that did not see them, and its doubt; NaN where it can say nothing."""
-        predicted, doubt = np.full((2, len(times)), np.nan)
+        """Predictions for rows by a model that did not see them, and its uncertainty; NaN where it has none."""
+        predicted, uncertainty = np.full((2, len(times)), np.nan)
         for out in outs:
             model = type(self)(**self.get_params())
             model._learn(rows.take(~out), times[~out])
             able = out & np.isin(rows.regime, list(model.sums_))
-            predicted[able], doubt[able] = model._log_times(rows.take(able)), model._doubt(rows.take(able))
-        return predicted, doubt
+            predicted[able], uncertainty[able] = model._log_times(rows.take(able)), model._uncertainty(rows.take(able))
+        return predicted, uncertainty
 
     # -- predicting ---------------------------------------------------------------------------------------------------
 
@@ -191,18 +180,20 @@ class RooflineTime(Predictor):
             total[which] = self._model(regime).log_times(part.parts, part.counts, self._machines(part, regime))
         return total
 
-    def _doubt(self, rows: _Rows) -> Floats:
-        """How unsure the time on a machine that was not measured is: of its GPU, and of its host where that counts."""
-        doubt = np.full(len(rows.gpu), GPU_SPREAD)
+    def _uncertainty(self, rows: _Rows) -> Floats:
+        """The uncertainty on a machine that was not measured: of its GPU, and of its host where that counts."""
+        uncertainty = np.full(len(rows.gpu), GPU_SPREAD)
         for regime, which in rows.regimes():
             part = rows.take(which)
-            doubt[which] += self._model(regime).host_doubt(part.parts, part.counts, self._machines(part, regime))
-        return doubt
+            uncertainty[which] += self._model(regime).host_uncertainty(
+                part.parts, part.counts, self._machines(part, regime)
+            )
+        return uncertainty
 
     def _table(self, rows: _Rows) -> Floats:
-        """What the forest sees: each term's share in the time, at peak rates too, and the network's traits."""
+        """What the forest sees: each term's share in the time, at peak rates too, and the shapes of the network."""
         peak = rows.parts / rows.parts.sum(axis=1, keepdims=True)
-        return np.column_stack([self._shares(rows), peak, rows.traits, rows.layout == "nhwc"])
+        return np.column_stack([self._shares(rows), peak, rows.shapes, rows.layout == "nhwc"])
 
     def _shares(self, rows: _Rows) -> Floats:
         """Each term's share in the time of each step."""
@@ -230,7 +221,7 @@ class _Rows:
     def __init__(self, **columns: Any) -> None:
         self.parts: Floats = columns["parts"]
         self.counts: Floats = columns["counts"]
-        self.traits: Floats = columns["traits"]
+        self.shapes: Floats = columns["shapes"]
         self.flops: Floats = columns["flops"]
         self.bytes: Floats = columns["bytes"]
         self.gpu: Names = columns["gpu"]
@@ -248,8 +239,8 @@ class _Rows:
         parts = terms(X)
         if np.any(parts.sum(axis=1) <= 0):
             raise PredictionError("a step with no work in it; its columns are those of gpuwise.predict.time.work.work")
-        return cls(parts=parts, counts=host_counts(X), traits=traits(X), flops=column(X, "flops"), gpu=gpu, host=host,
-                   bytes=column(X, "bytes"), precision=precision, layout=layout, regime=regime)  # fmt: skip
+        return cls(parts=parts, counts=host_counts(X), shapes=shape_features(X), flops=column(X, "flops"), gpu=gpu,
+                   host=host, bytes=column(X, "bytes"), precision=precision, layout=layout, regime=regime)  # fmt: skip
 
     def take(self, which: Any) -> _Rows:
         return _Rows(**{name: value[which] for name, value in vars(self).items()})

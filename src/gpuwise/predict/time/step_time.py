@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuwise.graph.ops import Graph
-from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, Predictor, floats, strings
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, Predictor
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.time.gpu_rates import canonical
 from gpuwise.predict.time.roofline import RooflineTime
 from gpuwise.predict.time.transfer import GpuTransfer, known_elsewhere
@@ -48,7 +49,7 @@ class StepTime(Predictor):
         return self
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
-        """Seconds of each step; `sources` says where each comes from."""
+        """Seconds of each step; `sources` gives the origin of each."""
         self._check_fitted()
         nearby = self._nearby(X)
         out = self.roofline_.estimate(X, coverage)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpuwise.graph.features import GROUPS
-from gpuwise.predict.base import Columns, Floats, floats, strings
+from gpuwise.predict.base import Columns, Floats
+from gpuwise.predict.columns import floats, strings
 from gpuwise.predict.time.gpu_rates import rates
 
 PRODUCTS = ("conv", "conv1x1", "grouped", "depthwise", "linear", "matmul", "attention")
@@ -63,7 +64,7 @@ def _spared(X: Columns, flops: Floats) -> Floats:  # noqa: N803
 
 
 def host_counts(X: Columns) -> Floats:  # noqa: N803
-    """How many operators the host has to start: with and without weights, in Python forward, in C++ backward."""
+    """Number of operators that the host starts: with and without weights, in Python forward, in C++ backward."""
     light = [group for group in GROUPS if group not in HEAVY]
     counts = []
     for phase in PASSES:
@@ -73,8 +74,8 @@ def host_counts(X: Columns) -> Floats:  # noqa: N803
     return np.column_stack(counts)
 
 
-def beliefs() -> tuple[Floats, Floats]:
-    """What is believed of the factors and of the host's seconds for an operator before any data, as logarithms.
+def priors() -> tuple[Floats, Floats]:
+    """Priors of the factors and of the host's seconds per operator, as logarithms.
 
     Products reach two thirds of the peak, memory its bandwidth; corrections for shapes are small. A host takes tens of
     microseconds for an operator called from Python, and a few for one that autograd calls.
@@ -84,8 +85,8 @@ def beliefs() -> tuple[Floats, Floats]:
     return np.log(factor) + np.log(small), np.log([30e-6, 15e-6, 40e-6, 5e-6])
 
 
-def traits(X: Columns) -> Floats:  # noqa: N803
-    """What else tells networks apart: sizes, intensity, and shares of work in shapes that GPUs find easy or hard."""
+def shape_features(X: Columns) -> Floats:  # noqa: N803
+    """Other features of networks: sizes, intensity, and shares of work in shapes that GPUs run well or badly."""
 
     def share(part: str, whole: str) -> Floats:
         total = column(X, whole)

@@ -8,18 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    packable,
-    rows_where,
-    strings,
-)
-from gpuwise.predict.columns import strings_or
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor, packable
+from gpuwise.predict.columns import rows_where, strings, strings_or
 from gpuwise.predict.intervals.conformal import Conformal, log_ratio
 from gpuwise.predict.time.gpu_rates import canonical, rates
 
@@ -27,8 +17,8 @@ FEW = 3
 SHIFTS = [step / 50 for step in range(-20, 21)]
 SHARES = (0.25, 0.375, 0.5, 0.625, 0.75)
 EVEN = 0.5
-"""The share of compute that is believed in without data: training mixes work bound by compute and by memory."""
-BELIEF = 0.02
+"""The prior share of compute: training mixes work bound by compute and by memory."""
+PRIOR_COST = 0.02
 """How much smaller the mean error must be for each quarter that the share is away from even: few GPUs are measured."""
 
 
@@ -84,7 +74,7 @@ class GpuTransfer(Predictor):
     def _share(self, rows: Mapping[str, Any], times: Floats) -> float:
         def cost(share: float) -> float:
             value = self._values(*_others(rows), share)
-            return float(np.mean(np.abs(log_ratio(times, value)))) + BELIEF * abs(share - EVEN) / 0.25
+            return float(np.mean(np.abs(log_ratio(times, value)))) + PRIOR_COST * abs(share - EVEN) / 0.25
 
         return min(SHARES, key=cost)
 

@@ -8,20 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Bools,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    floats,
-    strings,
-)
-from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio
+from gpuwise.predict.base import COVERAGE, Bools, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import floats, strings
+from gpuwise.predict.intervals.conformal import Conformal, folds, log_ratio, widened
 from gpuwise.predict.intervals.domain import Domain
-from gpuwise.predict.intervals.few_groups import widened
 from gpuwise.predict.trees import Forest
 
 SIZES = ("flops", "kernels", "batch_size", "parameter_bytes", "activation_bytes")
@@ -65,8 +55,8 @@ class GpuUtilization(Predictor):
     columns. Among these and their options one is chosen by grid search with cross-validation in ``parts`` that leave
     architectures out, by the squared error of log(1 + percent): the formula, unless another is surely better.
 
-    Columns: ``testbed`` (who measured, with which framework), ``busy_frac`` (device-busy time over step time, as the
-    time model has it; the roofline's of `busy` where ``kernels`` are known), ``busy_time_s``, ``step_time_s``,
+    Columns: ``testbed`` (where measured, with which framework), ``busy_frac`` (device-busy time over step time, as the
+    time model has it; that of `work_row` where ``kernels`` are known), ``busy_time_s``, ``step_time_s``,
     ``flops``, ``kernels``, ``batch_size``, ``parameter_bytes``, ``activation_bytes``, all for one step; NaN where not
     known. For `fit` also ``architecture``. Outside are other testbeds, and sizes in `RANGED` beyond those of the fit.
     """
@@ -108,7 +98,7 @@ class GpuUtilization(Predictor):
         columns = _domain_columns(X)
         for name, (low, _) in self.domain_.ranges.items():
             columns[name] = np.where(np.isnan(columns[name]), low, columns[name])
-        return self.domain_.holds(columns)
+        return self.domain_.contains(columns)
 
     def _table(self, X: Columns) -> Floats:  # noqa: N803
         """The logit of the share first; what is not known is in the middle of what the fit knew."""

@@ -1,4 +1,4 @@
-"""What a step has to do, as a row of numbers: the graph's totals, and how well its shapes suit a GPU's tiles."""
+"""The work of a step as a row of numbers: totals of its graph, how well shapes suit a GPU's tiles, and busy time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from math import ceil, log, prod
 
 from gpuwise.graph.features import features
 from gpuwise.graph.ops import PRODUCTS, Graph, Kind, Op, Phase
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.time.gpu_rates import rates
 
 NARROW = 64
 """Channels below which a product does not fill the tiles of a GPU's matrix kernels."""
 TINY_BYTES = 1e6
+COMPUTE_SHARE, MEMORY_SHARE = 0.5, 0.7
+"""Of the peak rates, what kernels reach in practice."""
+SHORTEST_KERNEL_S = 4e-6
 MOST_PRODUCTS = 8
 """Of one operator in one layer, unless it is a loop over a sequence."""
 
@@ -91,3 +96,41 @@ def _product(op: Op, row: dict[str, float]) -> None:
 def _rounded(side: float, tile: int) -> float:
     """How many times as much there is to do with a side rounded up to whole tiles."""
     return ceil(side / tile) * tile / side if side else 1.0
+
+
+def own_row(graph: Graph, gpu: str) -> dict[str, float]:
+    """FLOPs, kernels and busy time of a step as traced, at its own precision."""
+    return _row(graph, graph, 0.0, gpu, 1, str(graph.precision))
+
+
+def work_row(small: Graph, large: Graph, batch: float, gpu: str, pieces: int = 1) -> dict[str, float]:
+    """FLOPs, kernels and busy time of a step at a batch size, interpolated linearly between two traces.
+
+    Two traces separate what grows with the batch from what does not, like reading parameters. ``pieces`` is how often
+    each kernel runs where the trace has what repeats over time only once. Products run in TF32 where the GPU has it, as
+    frameworks have it by default.
+    """
+    if len(small.ops) != len(large.ops) or small.batch >= large.batch:
+        raise PredictionError(f"{small.model}: two traces of the same operators are needed, the smaller batch first")
+    return _row(small, large, (batch - small.batch) / (large.batch - small.batch), gpu, pieces, "tf32")
+
+
+def _row(small: Graph, large: Graph, along: float, gpu: str, pieces: int, precision: str) -> dict[str, float]:
+    peak = rates([gpu, gpu], ["fp32", precision])
+    (plain, product), bandwidth = peak["flops_per_s"].tolist(), float(peak["bytes_per_s"][0])
+    flops, busy_s = 0.0, 0.0
+    for one, other in zip(small.ops, large.ops, strict=True):
+        work = max(one.flops + along * (other.flops - one.flops), 0.0)
+        moved = max(one.bytes + along * (other.bytes - one.bytes), 0.0)
+        computing = work / (COMPUTE_SHARE * (product if one.kind in PRODUCTS else plain))
+        flops += work
+        moving = moved / (MEMORY_SHARE * bandwidth)
+        busy_s += max(computing, moving, pieces * SHORTEST_KERNEL_S)
+    return {
+        "batch_size": small.batch + along * (large.batch - small.batch),
+        "flops": flops,
+        "kernels": float(pieces * len(small.ops)),
+        "busy_time_s": busy_s,
+        "parameter_bytes": small.parameter_bytes,
+        "activation_bytes": small.saved_bytes + along * (large.saved_bytes - small.saved_bytes),
+    }

@@ -18,7 +18,8 @@ from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import JobRecord, UserRole
-from gpuwise.devices.machine import Machine, Reading, Where, this_machine
+from gpuwise.devices import this_machine
+from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller

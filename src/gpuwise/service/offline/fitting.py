@@ -14,8 +14,8 @@ from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.predict import registry
 from gpuwise.predict.base import COVERAGE
-from gpuwise.predict.fitting.data.tables import tell
-from gpuwise.predict.fitting.recipe import Recipe
+from gpuwise.predict.fitting.data.tables import log_left_out
+from gpuwise.predict.fitting.recipe import PERMISSIVE, Recipe, is_permissive, source_of
 from gpuwise.predict.fitting.recipes import choose
 from gpuwise.predict.fitting.scores import Holdout, Scores, Target, score
 
@@ -77,7 +77,7 @@ def evaluate(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
 def evaluate_in_use(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
     """Asks predictors as they are shipped (or of one's own) for what was measured; nothing is fitted."""
     for recipe in choose(list(names)):
-        yield from _scored(recipe.name, recipe.asked(data, registry.load(recipe.name).predictor))
+        yield from _scored(recipe.name, recipe.in_use(data, registry.load(recipe.name).predictor))
 
 
 def _scored(recipe: str, holdouts: Iterator[Holdout]) -> Iterator[Evaluated]:
@@ -87,23 +87,25 @@ def _scored(recipe: str, holdouts: Iterator[Holdout]) -> Iterator[Evaluated]:
             measured, told = np.asarray(holdout.measured), holdout.estimates
             usable = (measured > 0) & np.isfinite(measured) & np.isfinite(told.value + told.low + told.high)
             if not usable.all() or not len(usable):
-                tell(f"{int(np.sum(~usable))} of {len(usable)} rows of {holdout.name}: nothing measured or predicted")
+                log_left_out(
+                    f"{int(np.sum(~usable))} of {len(usable)} rows of {holdout.name}: nothing measured or predicted"
+                )
             if usable.any():
                 kept = holdout.rows(usable)
                 yield Evaluated(kept, score(np.asarray(kept.measured), kept.estimates), recipe)
     except GpuwiseError as error:
-        tell(f"predictor {recipe}: {error}")
+        log_left_out(f"predictor {recipe}: {error}")
 
 
 def fit(recipe: Recipe, data: Path, *, made: str = "", errors: bool = True) -> registry.Fitted:
     """Fits one predictor; its errors are measured beside it."""
     there = [name for name in recipe.data if (data / name).is_dir()]
-    sources = tuple(registry.source_of(data, name) for name in there)
+    sources = tuple(source_of(data, name) for name in there)
     for source in sources:
-        if source.licence and not registry.is_permissive(source):
+        if source.licence and not is_permissive(source):
             raise GpuwiseError(
                 f"predictor {recipe.name}: data set {source.name} has the licence {source.licence!r}; only "
-                f"permissive ones ({', '.join(registry.PERMISSIVE)}) go into a predictor that is shipped"
+                f"permissive ones ({', '.join(PERMISSIVE)}) go into a predictor that is shipped"
             )
     predictor = recipe.fit(data)
     rows = [each.row() for each in evaluate([recipe.name], data)] if errors else []

@@ -12,14 +12,14 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.devices.catalogue import GpuType, gpu_type, gpu_types
 from gpuwise.devices.vms import VmType, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models.by_name import Ask, graph_of_function
+from gpuwise.graph.models.by_name import ModelSpec, graph_of_function
 from gpuwise.graph.ops import Graph, Op
 from gpuwise.predict import registry
 from gpuwise.predict.base import Estimates
-from gpuwise.predict.memory.features import memory_features
-from gpuwise.predict.time.busy import own_row
+from gpuwise.predict.memory.parts import memory_features
 from gpuwise.predict.time.gpu_rates import is_known, rates
 from gpuwise.predict.time.step_time import step_columns
+from gpuwise.predict.time.work import own_row
 from gpuwise.service.offline.forecast import Forecast, Quantity, Row
 
 IMAGENET = 1_281_167
@@ -151,8 +151,8 @@ def _graph(
     if isinstance(model, Graph):
         return model
     name = model if isinstance(model, str) else getattr(model, "__name__", "model")
-    ask = Ask(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
-    return cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
+    spec = ModelSpec(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
+    return cached_graph(spec, fresh=fresh) if isinstance(model, str) else graph_of_function(model, spec)
 
 
 # -- what is foreseen -------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Readers of measurements that others have published, one module a data set; the folder is given, never assumed."""
+"""Readers of published measurements; the folder of the data sets is given, never assumed."""

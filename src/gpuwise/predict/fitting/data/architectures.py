@@ -1,4 +1,4 @@
-"""Which architecture a name in a data set means, and what its graph says."""
+"""The architecture behind a name in a data set, and features of its graph."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from gpuwise.graph.cache import cached_graph
-from gpuwise.graph.models.by_name import Ask
+from gpuwise.graph.models.by_name import ModelSpec
 from gpuwise.graph.ops import Graph, GraphError, Optimizer
 from gpuwise.predict.fitting.data.blueprints import SPEECH_PIECES
-from gpuwise.predict.memory.features import at_batch, memory_features
-from gpuwise.predict.time.busy import work_row
+from gpuwise.predict.memory.parts import at_batch, memory_features
+from gpuwise.predict.time.work import work_row
 
 TRACED = 2
 """The batch size of traces: batch normalization of single pixels needs two."""
@@ -71,7 +71,7 @@ GANDIVA: Mapping[str, Architecture] = {
 
 
 def architecture(name: str, known: Mapping[str, Architecture] | None = None) -> Architecture:
-    """What a name means: what the data set says, else torchvision's model of that name, else timm's."""
+    """The architecture of a name: as ``known`` for the data set, else torchvision's of that name, else timm's."""
     if known and name in known:
         return known[name]
     for library in ("torchvision", "timm"):
@@ -85,7 +85,7 @@ def architecture(name: str, known: Mapping[str, Architecture] | None = None) -> 
 def traced(made: Architecture, batch: int = TRACED) -> Graph | None:
     """The graph of one step at a small batch; None if there is no such model."""
     try:
-        return cached_graph(Ask(made.model, batch, optimizer=Optimizer.MOMENTUM, image=made.image))
+        return cached_graph(ModelSpec(made.model, batch, optimizer=Optimizer.MOMENTUM, image=made.image))
     except GraphError:
         return None
 
@@ -95,8 +95,8 @@ def memory_row(made: Architecture, batch: float, states: int) -> dict[str, float
     row = _features(made, memory_features)
     if row is None:
         return None
-    told = {"optimizer_states": float(states), "trainable_bytes": row["parameter_bytes"]}
-    return at_batch(row, TRACED, batch) | told
+    training = {"optimizer_states": float(states), "trainable_bytes": row["parameter_bytes"]}
+    return at_batch(row, TRACED, batch) | training
 
 
 def utilization_row(made: Architecture, batch: float, gpu: str) -> dict[str, float] | None:

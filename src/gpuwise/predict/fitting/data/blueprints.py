@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwise.graph.models.libraries import library
-
 Made = tuple[Any, Sequence[Any]]
 """A module and its inputs."""
 
@@ -54,6 +52,8 @@ def first_resnet152(batch: int) -> Made:
 def _first_resnet(name: str, batch: int) -> Made:
     """With the stride before the 3 × 3 convolution its inputs are a quarter of torchvision's, which has it there."""
     import torch
+
+    from gpuwise.graph.models.libraries import library
 
     network = library("torchvision").models.get_model(name)
     for block in network.modules():

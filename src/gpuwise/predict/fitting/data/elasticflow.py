@@ -18,7 +18,7 @@ PREFIX = "throughputs_"
 
 
 def steps(data: Path, gpus_per_node: Mapping[str, int] = GPUS_PER_NODE) -> dict[str, NDArray[Any]]:
-    """Step times; jobs are packed onto as few nodes as can hold them, of eight GPUs unless told otherwise.
+    """Step times; jobs are packed onto the fewest nodes, of eight GPUs by default.
 
     Columns: ``model``, ``gpu``, ``global_batch``, ``batch`` (per GPU), ``gpus``, ``nodes``, ``step_time_s``. Sizes that
     were not measured (empty, nan or 0) are left out.
@@ -44,7 +44,7 @@ def _rows(path: Path, gpu: str, gpus_per_node: Mapping[str, int]) -> Iterator[tu
 
 
 def _number(text: str | None) -> float:
-    """What a cell says; nan where it says nothing."""
+    """The number in a cell; nan where it is empty."""
     try:
         return float(text or "nan")
     except ValueError:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gpuwise.devices.mig import mig_profiles
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.fitting.data.tables import read_rows, tell
+from gpuwise.predict.fitting.data.tables import log_left_out, read_rows
 from gpuwise.predict.sharing.mig import slice_fractions
 
 GPU = "A100"
@@ -34,7 +34,7 @@ def mig_times(data: Path, statistic: str = "mean") -> dict[str, NDArray[Any]]:
     kept = [row for row in rows if _profile(row) in SLICES and _key(row)[:2] in whole]
     odd = sorted({_profile(row) for row in rows if row["compute_slices"] < WHOLE} - SLICES)
     if odd:
-        tell(f"slices of {path} that an {GPU} does not have: {', '.join(odd)}")
+        log_left_out(f"slices of {path} that an {GPU} does not have: {', '.join(odd)}")
     if not kept:
         raise PredictionError(f"{path} has no job that ran on a slice of an {GPU} and on all {WHOLE} slices of it")
     usage = [used.get(_key(row)[:2], (np.nan, np.nan)) for row in kept]
@@ -55,7 +55,7 @@ def _utilization(data: Path) -> dict[tuple[str, float], tuple[float, float]]:
     try:
         rows = read_rows(data / "miso" / UTILIZATION, ("batch_size",), ("sm_util_pct", "mem_bw_util_pct"))
     except PredictionError as error:
-        tell(f"utilization of MISO's jobs: {error}")
+        log_left_out(f"utilization of MISO's jobs: {error}")
         return {}
     return {
         (row["model"], row["batch_size"]): (row["sm_util_pct"] / 100.0, row["mem_bw_util_pct"] / 100.0) for row in rows

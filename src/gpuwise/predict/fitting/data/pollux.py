@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwise.predict.base import PredictionError
-from gpuwise.predict.fitting.data.tables import named_columns, read_table, tell
+from gpuwise.predict.fitting.data.tables import log_left_out, named_columns, read_table
 
 PLACED, SCALED = "placements.csv", "scalability.csv"
 
@@ -34,7 +34,9 @@ def _models(data: Path) -> list[Path]:
 def _rows(folder: Path) -> Iterator[tuple[str, str, float, float, float, str, float, float]]:
     for row in _table(folder / PLACED, ("local_bsz", "step_time"), ("placement",)):
         if not row["placement"].isdigit():
-            tell(f"placement {row['placement']!r} of {folder / PLACED}: it must be the GPUs on each node, like 44")
+            log_left_out(
+                f"placement {row['placement']!r} of {folder / PLACED}: it must be the GPUs on each node, like 44"
+            )
             continue
         gpus = sum(int(digit) for digit in row["placement"])
         where = (float(gpus), float(len(row["placement"])), row["placement"])

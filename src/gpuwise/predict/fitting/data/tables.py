@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwise.core.errors import UnknownNameError
 from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
+from gpuwise.predict.time.gpu_rates import is_known
 
 log = logging.getLogger("gpuwise.predict.fitting.data")
 
 
 @cache
-def tell(what: str) -> None:
-    """Says once what of the data is left out and why: on stderr, unless logging is set up otherwise."""
+def log_left_out(what: str) -> None:
+    """Logs once which data are left out and why: to stderr, unless logging is configured otherwise."""
     log.warning("left out: %s", what)
 
 
 def read_table(path: Path, positive: Sequence[str], numbers: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
     """Columns of a CSV file as a polars frame: numbers above 0, other numbers, and text; other columns are ignored.
 
-    A row that lacks one of them is left out, and that is told.
+    A row that lacks one of them is left out, which is logged.
     """
     import polars as pl
 
@@ -43,8 +46,8 @@ def read_table(path: Path, positive: Sequence[str], numbers: Sequence[str] = (),
     kept = whole.select(*names, *parsed).drop_nulls()
     kept = kept.filter([(pl.col(name) > 0) & pl.col(name).is_finite() for name in positive] or [pl.lit(value=True)])
     if len(kept) < len(whole):
-        told = "values in " + ", ".join(wanted) + (f" (above 0 in {', '.join(positive)})" if positive else "")
-        tell(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}, which lack {told}")
+        wanted_values = "values in " + ", ".join(wanted) + (f" (above 0 in {', '.join(positive)})" if positive else "")
+        log_left_out(f"{len(whole) - len(kept)} of {len(whole)} rows of {path}, which lack {wanted_values}")
     return kept
 
 
@@ -68,10 +71,10 @@ def read_json(path: Path) -> Any:
         raise PredictionError(f"{path} is not JSON: {error}") from error
 
 
-def those_there(
+def read_available(
     readers: Sequence[Callable[[Path], dict[str, NDArray[Any]]]], data: Path
 ) -> list[dict[str, NDArray[Any]]]:
-    """The tables that can be read, at least one; what is missing of the others is told."""
+    """The tables that can be read, at least one; what is missing of the others is logged."""
     tables, missing = [], []
     for read in readers:
         try:
@@ -81,14 +84,16 @@ def those_there(
     if not tables:
         raise PredictionError("; ".join(missing))
     for each in missing:
-        tell(each)
+        log_left_out(each)
     return tables
 
 
-def tell_strangers(data: str, models: Collection[str]) -> None:
-    """Says which models of a data set are left out, since no graph of them can be made."""
+def log_unknown_models(data: str, models: Collection[str]) -> None:
+    """Logs which models of a data set are left out, since no graph of them can be made."""
     if models:
-        tell(f"{', '.join(sorted(models))} of {data}: no such network is known to gpuwise, torchvision or timm here")
+        log_left_out(
+            f"{', '.join(sorted(models))} of {data}: no such network is known to gpuwise, torchvision or timm here"
+        )
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
@@ -99,7 +104,7 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
 
 
 def named_columns(names: Sequence[str], rows: Sequence[Sequence[Any]], where: Path) -> dict[str, NDArray[Any]]:
-    """Rows as columns of these names; ``where`` they come from is told if there are none."""
+    """Rows as columns of these names; ``where`` is their file, for the error if there are none."""
     if not rows:
         raise PredictionError(f"nothing measured in {where}")
     return {name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
@@ -109,3 +114,21 @@ def stacked(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[A
     """Tables below one another, with the columns that all of them have."""
     shared = [name for name in tables[0] if all(name in table for table in tables)]
     return {name: np.concatenate([table[name] for table in tables]) for name in shared}
+
+
+def on_known_gpus(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows on GPUs with rates in the catalogue; the others are left out, which is logged."""
+    gpus = [str(gpu) for gpu in table["gpu"]]
+    known = {gpu: _has_rates(gpu) for gpu in sorted(set(gpus))}
+    if unknown := [gpu for gpu, there in known.items() if not there]:
+        log_left_out(f"times on GPUs that the catalogue has no rates of: {', '.join(unknown)} (see gpuwise gpus)")
+    if not any(known.values()):
+        raise PredictionError(f"no times on a GPU that the catalogue has rates of, only on {', '.join(unknown)}")
+    return rows_where(table, np.asarray([known[gpu] for gpu in gpus], dtype=np.bool_))
+
+
+def _has_rates(gpu: str) -> bool:
+    try:
+        return is_known(gpu)
+    except UnknownNameError:
+        return False

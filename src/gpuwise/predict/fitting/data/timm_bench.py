@@ -13,7 +13,7 @@ FOLDER = "timm"
 NUMBERS = ("train_step_time", "train_batch_size", "train_img_size")
 _FILE = re.compile(r"benchmark-train-amp-(?P<layout>nchw|nhwc)-.*-(?P<gpu>[a-z0-9]+)$")
 _PUBLISHERS = ("tf_", "gluon_", "ig_", "ssl_", "swsl_", "legacy_", "tv_", "ens_", "adv_", "jx_", "dm_")
-"""In front of a name they say whose weights there are, not which network it is."""
+"""Prefixes of names that give the publisher of the weights, not the network."""
 
 
 def steps(data: Path) -> dict[str, Any]:

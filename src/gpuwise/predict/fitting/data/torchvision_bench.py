@@ -11,7 +11,7 @@ from gpuwise.predict.fitting.data.tables import read_table
 
 FOLDER = "pytorch_gpu_benchmark"
 PREFIX = "step_time_ms_bs"
-"""Then comes the batch size."""
+"""Followed by the batch size."""
 BATCH = 12
 IMAGE = 224
 
@@ -55,6 +55,6 @@ def _read(file: Path) -> Any:
 
 
 def family(model: str) -> str:
-    """The name without what says how large it is: ``wide_resnet50_2`` is a resnet."""
+    """The name without its size: ``wide_resnet50_2`` is a resnet."""
     found = re.search(r"[a-z]{3,}", model.removeprefix("wide_"))
     return found.group(0) if found else model

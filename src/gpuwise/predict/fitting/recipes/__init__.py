@@ -7,7 +7,7 @@ from importlib import import_module
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.fitting.recipe import Recipe
 
-AREAS = ("layers", "steptime", "endtoend", "scaling", "utilization", "memory", "interference", "mig", "convergence")
+AREAS = ("layers", "step_time", "end_to_end", "scaling", "utilization", "memory", "interference", "mig", "convergence")
 """The modules of this package, in the order they are shown."""
 
 

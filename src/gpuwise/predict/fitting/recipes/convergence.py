@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Estimates, Floats, rows_where
+from gpuwise.predict.base import Estimates, Floats
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.convergence.loss_curve import LEAST_POINTS
 from gpuwise.predict.convergence.steps_to_target import StepsToTarget
-from gpuwise.predict.convergence.training_runs import ALONE, BESIDE, SAYS, Run, common_target
+from gpuwise.predict.convergence.training_runs import ALONE, BESIDE, METHODS, Run, common_target
 from gpuwise.predict.fitting.data import pollux, zeus
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, in_parts
 from gpuwise.predict.fitting.scores import Holdout, Target
 
 Table = dict[str, NDArray[Any]]
 TARGETS = (Target("mape", 0.20, 0.10), Target("coverage", 0.85, 0.88))
 LEAST_LEFT = 1e-3
-"""Epochs left by a prediction that says a run should be there already."""
+"""Epochs left by a prediction that a run should have reached its target already."""
 LEAST_EPOCHS = 4
-"""Runs that get there sooner have no half-way to speak of: they are known, but not asked about."""
+"""Runs that reach the target sooner have no meaningful half: they are fitted to, but not predicted."""
 
 
 def runs(data: Path, name: str) -> Table:
@@ -68,29 +69,29 @@ def half_way(rows: Table) -> Table:
     return {**rows, **cut}
 
 
-def asked(rows: Table, groups: NDArray[Any], ways: Sequence[str] = SAYS) -> tuple[Table, Estimates]:
-    """Each group of runs asked half-way, with the runs of all other groups known whole."""
+def predicted_half_way(rows: Table, groups: NDArray[Any], ways: Sequence[str] = METHODS) -> tuple[Table, Estimates]:
+    """Each group of runs predicted half-way, with the runs of all other groups known whole."""
     whole = StepsToTarget(ways).fit(rows, rows["total"])
     then = half_way(rows)
-    told = (
+    made = (
         (mine, whole.without(np.flatnonzero(mine).tolist()).estimate(rows_where(then, mine)))
         for mine in each_of(groups)
     )
     long = rows["total"] >= LEAST_EPOCHS
     if not set(ways) & set(BESIDE):
         long &= np.array([len(steps) >= LEAST_POINTS for steps in then["steps"]])
-    return rows_where(rows, long), Estimates.spread(len(groups), told).rows(long)
+    return rows_where(rows, long), Estimates.spread(len(groups), made).rows(long)
 
 
 def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str, note: str = "") -> Holdout:
-    """Total epochs, asked half-way."""
+    """Total epochs, predicted half-way."""
     tables, parts = [], []
-    for rows in those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data):
+    for rows in read_available([partial(runs, name=source) for source in ("pollux", "zeus")], data):
         pairs = zip(rows["workload"], rows["batch"], strict=True)
         groups = rows["workload"] if by == "workload" else np.array([f"{work} {batch:g}" for work, batch in pairs])
-        table, told = asked(rows, groups, ways)
+        table, made = predicted_half_way(rows, groups, ways)
         tables.append(table)
-        parts.append(told)
+        parts.append(made)
     rows = stacked(tables)
     labels, source_of = list(rows["run"]), list(rows["data"])
     return Holdout(
@@ -109,26 +110,26 @@ def _holdout(name: str, data: Path, by: str, ways: Sequence[str], left_out: str,
 
 
 def remaining(whole: Holdout, name: str, targets: tuple[Target, ...] = ()) -> Holdout:
-    """The epochs that remain, from a holdout of their total: half of them are done when it is asked."""
+    """The epochs that remain, from a holdout of their total: half of them are done at the prediction."""
     done = whole.measured / 2.0
-    told = whole.estimates
-    value, low, high = (np.maximum(each - done, LEAST_LEFT) for each in (told.value, told.low, told.high))
+    made = whole.estimates
+    value, low, high = (np.maximum(each - done, LEAST_LEFT) for each in (made.value, made.low, made.high))
     note = whole.note.replace("error of the total", "error of what remains")
-    left = Estimates(value, low, high, told.in_domain)
+    left = Estimates(value, low, high, made.in_domain)
     return replace(whole, name=name, measured=whole.measured - done, estimates=left, targets=targets, note=note)
 
 
 def batch_holdouts(data: Path) -> Iterator[Holdout]:
-    """Runs asked half-way with other batch sizes of the workload known: what remains, and the total."""
+    """Runs predicted half-way with other batch sizes of the workload known: what remains, and the total."""
     note = "error of the total"
     half = "one batch size of a workload at a time: the second half of its runs"
-    whole = _holdout("convergence-half-way-total", data, "batch", SAYS, half, note)
+    whole = _holdout("convergence-half-way-total", data, "batch", METHODS, half, note)
     yield remaining(whole, "convergence-half-way", TARGETS)
     yield whole
 
 
 def workload_holdouts(data: Path) -> Iterator[Holdout]:
-    """Runs asked half-way alone: what remains, and the total; by all ways, and as published."""
+    """Runs predicted half-way from themselves alone: what remains, and the total; by all methods, and as published."""
     note = "error of the total; runs with at least three points by then"
     half = "one workload at a time: the second half"
     whole = _holdout("convergence-workload-unseen-total", data, "workload", ALONE, half, note)
@@ -143,9 +144,9 @@ def workload_holdouts(data: Path) -> Iterator[Holdout]:
 holdouts = in_parts(batch_holdouts, workload_holdouts)
 
 
-def asked_half_way(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
-    """All runs, asked half-way."""
-    rows = stacked(those_there([partial(runs, name=source) for source in ("pollux", "zeus")], data))
+def half_way_in_use(data: Path, predictor: StepsToTarget) -> Iterator[Holdout]:
+    """All runs, predicted half-way."""
+    rows = stacked(read_available([partial(runs, name=source) for source in ("pollux", "zeus")], data))
     long = half_way(rows_where(rows, rows["total"] >= LEAST_EPOCHS))
     names = tuple(dict.fromkeys(long["data"].tolist()))
     yield all_rows("convergence-in-use-total", predictor, long, "total", "epochs", names, "data")
@@ -158,6 +159,6 @@ RECIPES = (
         ("zeus",),
         fit,
         holdouts,
-        asked_half_way,
+        half_way_in_use,
     ),
 )

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Estimates, PredictionError, rows_where
-from gpuwise.predict.fitting.data.gavel_pairs import colocated_matrix, colocated_pairs
+from gpuwise.predict.base import Bools, Estimates, PredictionError
+from gpuwise.predict.columns import rows_where
+from gpuwise.predict.fitting.data.gavel import colocated_matrix, colocated_pairs
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, in_parts, left_out
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.intervals.conformal import folds
@@ -107,7 +108,7 @@ def _holdout(
     )
 
 
-def asked(data: Path, predictor: Interference) -> Iterator[Holdout]:
+def in_use(data: Path, predictor: Interference) -> Iterator[Holdout]:
     """All pairs."""
     yield all_rows("interference-in-use", predictor, colocated_pairs(data), "speed", "of solo speed", ("gavel",), "gpu")
 
@@ -119,6 +120,6 @@ RECIPES = (
         data=("gavel",),
         fit=fit,
         holdouts=in_parts(pair_holdouts, model_holdouts, matrix_holdouts),
-        asked=asked,
+        in_use=in_use,
     ),
 )

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.predict.base import rows_where
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data import justus
+from gpuwise.predict.fitting.data.tables import on_known_gpus
 from gpuwise.predict.fitting.recipe import Recipe, all_rows
 from gpuwise.predict.fitting.scores import Holdout, Target
-from gpuwise.predict.time.gpu_rates import on_known_gpus
 from gpuwise.predict.time.layers import LayerTime, PerLayerLinear, linear_columns
 
 LEFT_OUT = 0.05
@@ -72,12 +72,12 @@ def linear_holdouts(data: Path) -> Iterator[Holdout]:
     )
 
 
-def asked_layers(data: Path, predictor: LayerTime) -> Iterator[Holdout]:
+def layers_in_use(data: Path, predictor: LayerTime) -> Iterator[Holdout]:
     """All measured layers."""
     yield all_rows("layers-in-use", predictor, layers(data), "time_s", "s", (justus.FOLDER,), "gpu")
 
 
-def asked_linear(data: Path, predictor: PerLayerLinear) -> Iterator[Holdout]:
+def linear_in_use(data: Path, predictor: PerLayerLinear) -> Iterator[Holdout]:
     """All measured layers."""
     table = layers(data)
     rows = {**linear_columns(table), "time_s": table["time_s"]}
@@ -102,7 +102,7 @@ RECIPES = (
         (justus.FOLDER,),
         fit_layers,
         layer_holdouts,
-        asked_layers,
+        layers_in_use,
     ),
     Recipe(
         "layer_time_linear",
@@ -110,6 +110,6 @@ RECIPES = (
         (justus.FOLDER,),
         fit_linear,
         linear_holdouts,
-        asked_linear,
+        linear_in_use,
     ),
 )

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.fitting.data.miso_utilization import miso_memory
-from gpuwise.predict.fitting.data.salus import salus_memory
-from gpuwise.predict.fitting.data.schedtune import schedtune_memory
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.data.peak_memory import miso_memory, salus_memory, schedtune_memory
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, left_out
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.memory.need import MemoryNeed
@@ -25,7 +23,7 @@ TARGETS = (Target("mape", 0.15, 0.07), Target("under_5pct", 0.05, 0.01), Target(
 
 def memory_table(data: Path) -> Table:
     """All rows of measured memory."""
-    return stacked(those_there(READERS, data))
+    return stacked(read_available(READERS, data))
 
 
 def fit(data: Path) -> MemoryNeed:
@@ -77,7 +75,7 @@ def _holdout(
     )
 
 
-def asked(data: Path, predictor: MemoryNeed) -> Iterator[Holdout]:
+def in_use(data: Path, predictor: MemoryNeed) -> Iterator[Holdout]:
     """All rows of measured memory."""
     rows = memory_table(data)
     names = tuple(sorted(set(rows["data"].tolist())))
@@ -91,6 +89,6 @@ RECIPES = (
         data=("schedtune", "salus", "miso"),
         fit=fit,
         holdouts=holdouts,
-        asked=asked,
+        in_use=in_use,
     ),
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuwise.predict.base import Bools, Columns, Estimates, rows_where
+from gpuwise.predict.base import Bools, Columns, Estimates
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data.miso import mig_times
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of
 from gpuwise.predict.fitting.scores import Holdout, Target
@@ -66,7 +67,7 @@ def _blind(rows: dict[str, np.ndarray]) -> Columns:
     return {**rows, "gpu_util_frac": nothing, "mem_util_frac": nothing}
 
 
-def asked(data: Path, predictor: MigTime) -> Iterator[Holdout]:
+def in_use(data: Path, predictor: MigTime) -> Iterator[Holdout]:
     """All slices of MISO's jobs, with their utilization known."""
     yield all_rows("mig-in-use", predictor, mig_times(data), "time_s", "s", ("miso",), "model")
 
@@ -78,6 +79,6 @@ RECIPES = (
         data=("miso",),
         fit=fit,
         holdouts=holdouts,
-        asked=asked,
+        in_use=in_use,
     ),
 )

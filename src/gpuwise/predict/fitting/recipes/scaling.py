@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Estimates, PredictionError, rows_where
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.base import Estimates, PredictionError
+from gpuwise.predict.columns import rows_where
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, in_parts
-from gpuwise.predict.fitting.recipes.endtoend import elasticflow_times, gavel_times, pollux_times
+from gpuwise.predict.fitting.recipes.end_to_end import elasticflow_times, gavel_times, pollux_times
 from gpuwise.predict.fitting.scores import Holdout
 from gpuwise.predict.intervals.conformal import folds
-from gpuwise.predict.scaling.typical import AllReduceScaling, TypicalScaling
+from gpuwise.predict.scaling.data_parallel import AllReduceScaling, TypicalScaling
 
 Table = dict[str, NDArray[Any]]
 FOLDS = 5
@@ -40,7 +41,7 @@ def fit(data: Path) -> TypicalScaling:
 
 def several_gpus(data: Path) -> Table:
     """Gavel's and pollux' rows on several GPUs, with the time on one."""
-    return beside_one(stacked(those_there((gavel_times, pollux_times), data)))
+    return beside_one(stacked(read_available((gavel_times, pollux_times), data)))
 
 
 def typical_holdouts(data: Path) -> Iterator[Holdout]:
@@ -57,7 +58,7 @@ def typical_holdouts(data: Path) -> Iterator[Holdout]:
 def placement_holdouts(data: Path) -> Iterator[Holdout]:
     """Placements left out of the surfaces of measured jobs."""
     asked, parts = [], []
-    for table in those_there((gavel_times, elasticflow_times, pollux_times), data):
+    for table in read_available((gavel_times, elasticflow_times, pollux_times), data):
         for job in np.unique(table["job"]):
             rows = rows_where(table, table["job"] == job)
             places = [f"{gpus:g}/{nodes:g}" for gpus, nodes in zip(rows["gpus"], rows["nodes"], strict=True)]
@@ -86,7 +87,7 @@ def _holdout(name: str, predictor: str, asked: list[Table], parts: list[Estimate
 holdouts = in_parts(typical_holdouts, placement_holdouts)
 
 
-def asked(data: Path, predictor: TypicalScaling) -> Iterator[Holdout]:
+def in_use(data: Path, predictor: TypicalScaling) -> Iterator[Holdout]:
     """Rows on several GPUs of jobs that were also measured on one."""
     rows = several_gpus(data)
     names = tuple(sorted(set(rows["data"].tolist())))
@@ -94,5 +95,5 @@ def asked(data: Path, predictor: TypicalScaling) -> Iterator[Holdout]:
 
 
 RECIPES = (
-    Recipe("scaling", "step time on several GPUs of a job that has only run on one", ("gavel",), fit, holdouts, asked),
+    Recipe("scaling", "step time on several GPUs of a job that has only run on one", ("gavel",), fit, holdouts, in_use),
 )

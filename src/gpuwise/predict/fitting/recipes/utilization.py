@@ -9,9 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gpuwise.predict.fitting.data.miso_utilization import miso_utilization
-from gpuwise.predict.fitting.data.papers import mlperf_utilization, packing_utilization
 from gpuwise.predict.fitting.data.tables import stacked
+from gpuwise.predict.fitting.data.utilization import miso_utilization, mlperf_utilization, packing_utilization
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, left_out
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.time.utilization import GpuUtilization
@@ -56,7 +55,7 @@ def _holdout(name: str, rows: Table) -> Holdout:
     )
 
 
-def asked(data: Path, predictor: GpuUtilization) -> Iterator[Holdout]:
+def in_use(data: Path, predictor: GpuUtilization) -> Iterator[Holdout]:
     """MISO's jobs."""
     yield all_rows("utilization-in-use", predictor, miso_utilization(data), "util_pct", "%", ("miso",), "data")
 
@@ -68,6 +67,6 @@ RECIPES = (
         data=("miso",),
         fit=fit,
         holdouts=holdouts,
-        asked=asked,
+        in_use=in_use,
     ),
 )

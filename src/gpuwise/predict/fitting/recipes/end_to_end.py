@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError, rows_where
+from gpuwise.predict.base import Bools, Estimates, Floats, PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data import elasticflow, gavel, pollux, zeus
-from gpuwise.predict.fitting.data.tables import stacked, those_there
+from gpuwise.predict.fitting.data.tables import read_available, stacked
 from gpuwise.predict.fitting.recipe import Recipe, in_parts
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.scaling.backtests import largest
@@ -67,7 +68,7 @@ def _table(name: str, rows: Table, iterations: Floats | None = None) -> Table:
 
 def fit(data: Path) -> HistoryTime:
     """From gavel, zeus and elasticflow."""
-    rows = stacked(those_there((gavel_times, zeus_times, elasticflow_times), data))
+    rows = stacked(read_available((gavel_times, zeus_times, elasticflow_times), data))
     return HistoryTime().fit(rows, rows["time_s"])
 
 
@@ -92,7 +93,7 @@ def split(rows: Table, axis: str, depth: int = 1, jobs: Bools | None = None) -> 
 
 
 def by_model(rows: Table, axis: str, depths: tuple[int, ...] = (1,)) -> tuple[Estimates, NDArray[np.int64]]:
-    """One model at a time asked for sizes it has not reached, other models known whole; and which rows were asked."""
+    """One model at a time predicted at sizes it has not reached, other models known whole; and which rows those are."""
     whole = HistoryTime().fit(rows, rows["time_s"])
     parts: list[Estimates] = []
     asked: list[NDArray[np.int64]] = []
@@ -110,14 +111,14 @@ def by_model(rows: Table, axis: str, depths: tuple[int, ...] = (1,)) -> tuple[Es
 
 
 def all_at_once(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
-    """All models asked at once for sizes that none of them has reached."""
+    """All models predicted at once at sizes that none of them has reached."""
     cut = split(rows, axis)
     known = HistoryTime().fit(rows_where(rows, ~cut.out), rows["time_s"][~cut.out])
     return known.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
 
 
 def as_published(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
-    """The stepwise linear regression, one for each job, asked for the largest sizes."""
+    """The stepwise linear regression, one for each job, at the largest sizes."""
     cut = split(rows, axis)
     kept = rows_where(rows, cut.keep)
     model = EndToEndTime(by="job").fit(kept, kept["time_s"])
@@ -128,21 +129,21 @@ def _holdout(
     name: str,
     tables: list[Table],
     axis: str,
-    ask: Callable[[Table, str], tuple[Estimates, NDArray[np.int64]]],
+    predict: Callable[[Table, str], tuple[Estimates, NDArray[np.int64]]],
     left_out: str,
     targets: tuple[Target, ...] = (),
     note: str = "",
 ) -> Holdout:
-    told = [(table, *ask(table, axis)) for table in tables if split(table, axis).out.any()]
-    if not told:
+    made = [(table, *predict(table, axis)) for table in tables if split(table, axis).out.any()]
+    if not made:
         raise PredictionError(f"{name}: no job was measured at enough sizes to leave out its largest {axis}")
-    rows = stacked([{name: column[at] for name, column in table.items()} for table, _, at in told])
+    rows = stacked([{name: column[at] for name, column in table.items()} for table, _, at in made])
     labels = [
         f"{job} batch {batch:g}, {gpus:g} GPUs on {nodes:g} nodes"
         for job, batch, gpus, nodes in zip(rows["job"], rows["batch"], rows["gpus"], rows["nodes"], strict=True)
     ]
-    names = tuple(str(table["data"][0]) for table, *_ in told)
-    estimates = Estimates.joined([each for _, each, _ in told])
+    names = tuple(str(table["data"][0]) for table, *_ in made)
+    estimates = Estimates.joined([each for _, each, _ in made])
     return Holdout(
         name, "HistoryTime", names, left_out, "s", rows["time_s"], estimates, labels, list(rows["data"]), targets, note
     )
@@ -150,7 +151,7 @@ def _holdout(
 
 def batch_holdouts(data: Path) -> Iterator[Holdout]:
     """Batch sizes extrapolated, by history and as published."""
-    tables = those_there((gavel_times, zeus_times, pollux_times), data)
+    tables = read_available((gavel_times, zeus_times, pollux_times), data)
     yield _holdout(
         "endtoend-batch", tables, "batch", by_model,
         "one model at a time: its batches above half of the largest", BATCH,
@@ -161,7 +162,7 @@ def batch_holdouts(data: Path) -> Iterator[Holdout]:
 
 def gpus_holdouts(data: Path) -> Iterator[Holdout]:
     """Numbers of GPUs extrapolated, by history and as published."""
-    tables = those_there((gavel_times, elasticflow_times, pollux_times), data)
+    tables = read_available((gavel_times, elasticflow_times, pollux_times), data)
     yield _holdout(
         "endtoend-gpus", tables, "gpus", partial(by_model, depths=DOUBLINGS),
         "one model at a time: the next doubling of its GPUs, from each size", GPUS,
@@ -182,27 +183,27 @@ def _none_larger(tables: list[Table], axis: str) -> Iterator[Holdout]:
     yield replace(paper, predictor="EndToEndTime", note="stepwise linear regression, one for each job")
 
 
-def asked_batches(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+def batches_in_use(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
     """The largest batches of each job, with its smaller ones added to what the predictor knows."""
-    yield _asked(those_there((gavel_times, zeus_times, pollux_times), data), "batch", predictor)
+    yield _asked(read_available((gavel_times, zeus_times, pollux_times), data), "batch", predictor)
 
 
-def asked_gpus(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
+def gpus_in_use(data: Path, predictor: HistoryTime) -> Iterator[Holdout]:
     """The largest numbers of GPUs of each job, with its smaller ones added to what the predictor knows."""
-    yield _asked(those_there((gavel_times, elasticflow_times, pollux_times), data), "gpus", predictor)
+    yield _asked(read_available((gavel_times, elasticflow_times, pollux_times), data), "gpus", predictor)
 
 
 def _asked(tables: list[Table], axis: str, predictor: HistoryTime) -> Holdout:
 
-    def ask(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
+    def predict(rows: Table, axis: str) -> tuple[Estimates, NDArray[np.int64]]:
         cut = split(rows, axis)
         known = predictor.without((), calibrate=False)
         known.partial_fit(rows_where(rows, cut.keep), rows["time_s"][cut.keep])
         return known.estimate(rows_where(rows, cut.out)), np.flatnonzero(cut.out)
 
-    about = f"each job's {axis} above half of its largest; the predictor in use is told the smaller ones"
-    made = _holdout(f"endtoend-{axis}-in-use", tables, axis, ask, about)
-    return replace(made, note="flatters a predictor that was fitted to the same data")
+    about = f"each job's {axis} above half of its largest; the predictor in use is fitted to the smaller ones too"
+    whole = _holdout(f"endtoend-{axis}-in-use", tables, axis, predict, about)
+    return replace(whole, note="flatters a predictor that was fitted to the same data")
 
 
 RECIPES = (
@@ -212,6 +213,6 @@ RECIPES = (
         ("gavel", "zeus", "elasticflow"),
         fit,
         in_parts(batch_holdouts, gpus_holdouts),
-        in_parts(asked_batches, asked_gpus),
+        in_parts(batches_in_use, gpus_in_use),
     ),
 )

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from test_roofline import made_steps
 
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.recipes import steptime as recipe
+from gpuwise.predict.fitting.recipes import step_time as recipe
 from gpuwise.predict.fitting.scores import score
 from gpuwise.predict.time.step_time import FAMILY, NEARBY, ROOFLINE, StepTime, step_columns
 from gpuwise.predict.time.transfer import GpuTransfer, known_elsewhere, log_speed

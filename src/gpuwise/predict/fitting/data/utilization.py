@@ -1,14 +1,17 @@
-"""GPU utilization as printed in two sources; used to measure errors, not to fit what is shipped."""
+"""Measured GPU utilization, as the columns of `GpuUtilization`: MISO, and two printed tables for measuring errors."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwise.predict.fitting.data.architectures import GANDIVA, MISO, utilization_row
-from gpuwise.predict.fitting.data.tables import columns
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.fitting.data.architectures import GANDIVA, MISO, architecture, utilization_row
+from gpuwise.predict.fitting.data.miso import GPU, TIMES, UTILIZATION, WHOLE
+from gpuwise.predict.fitting.data.tables import columns, log_left_out, log_unknown_models, read_rows
 
 UNKNOWN = ("batch_size", "flops", "kernels", "busy_time_s", "parameter_bytes", "activation_bytes", "step_time_s")
 
@@ -38,7 +41,31 @@ _PACKING = {  # GPU utilization in percent, minibatches a second when time-slice
     "ResNext-50": (98.9, 83.6),
 }
 _BATCH = {"VAE": 128.0, "SuperResolution": 4.0, "LSTM": 20.0, "ResNet-50": 32.0, "ResNext-50": 32.0}
-"""Not printed: the first three are the examples' own settings, the last two are assumed."""
+"""Not printed: the first three are the settings of the examples, the last two are assumed."""
+
+
+def miso_utilization(data: Path) -> dict[str, NDArray[Any]]:
+    """MISO's jobs on an A100, ``util_pct`` as nvidia-smi saw it (Li et al., SoCC'22; MIT licence).
+
+    The median iteration on the whole GPU stands in for what a time model says of a step; where it was not measured,
+    it is not known. Memory bandwidth utilization and power, measured beside it, are not given.
+    """
+    step_s = _step_times(data)
+    made, unknown = [], set()
+    for row in read_rows(data / "miso" / UTILIZATION, ("batch_size", "sm_util_pct")):
+        model, batch = row["model"], row["batch_size"]
+        made_of = architecture(model, MISO)
+        work = utilization_row(made_of, batch, GPU)
+        if work is None:
+            unknown.add(model)
+            continue
+        seconds = step_s.get((model, batch), np.nan)
+        share = min(work["busy_time_s"] / seconds, 1.0)
+        names = {"data": "miso", "testbed": "miso", "label": f"miso_{model}", "architecture": made_of.network}
+        kept = {"util_pct": row["sm_util_pct"], "step_time_s": seconds, "busy_frac": share}
+        made.append({**names, **kept, **work})
+    log_unknown_models("miso", unknown)
+    return columns(made)
 
 
 def mlperf_utilization() -> dict[str, NDArray[Any]]:
@@ -66,6 +93,15 @@ def packing_utilization() -> dict[str, NDArray[Any]]:
         known = {**(work or {}), "step_time_s": 1.0 / per_s, "busy_frac": share}
         made.append(_row("gandiva", model, network, percent, known))
     return columns(made)
+
+
+def _step_times(data: Path) -> dict[tuple[str, float], float]:
+    try:
+        rows = read_rows(data / "miso" / TIMES, ("batch_size", "compute_slices", "median_iter_s"))
+    except PredictionError as error:
+        log_left_out(f"step times of MISO's jobs: {error}")
+        return {}
+    return {(row["model"], row["batch_size"]): row["median_iter_s"] for row in rows if row["compute_slices"] == WHOLE}
 
 
 def _row(testbed: str, model: str, network: str, percent: float, known: dict[str, float]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwise.predict.base import PredictionError, rows_where
+from gpuwise.predict.base import PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.fitting.recipes import endtoend as recipe
+from gpuwise.predict.fitting.recipes import end_to_end as recipe
 from gpuwise.predict.fitting.scores import score
 from gpuwise.predict.scaling.backtests import largest
 from gpuwise.predict.scaling.history import HistoryTime
@@ -87,10 +88,10 @@ def test_batch_and_gpus_are_extrapolated_within_the_interval() -> None:
     rows = several_jobs()
     cut = (rows["job"] == "job3") & ((rows["gpus"] > 4) | (rows["batch"] > 32))
     model = HistoryTime().fit(rows_where(rows, ~cut), rows["time_s"][~cut])
-    told = model.estimate(rows_where(rows, cut))
+    made = model.estimate(rows_where(rows, cut))
     measured = rows["time_s"][cut]
-    assert np.mean(np.abs(told.value / measured - 1)) < 0.06
-    assert np.mean((told.low <= measured) & (measured <= told.high)) > 0.7
+    assert np.mean(np.abs(made.value / measured - 1)) < 0.06
+    assert np.mean((made.low <= measured) & (measured <= made.high)) > 0.7
 
 
 def test_time_is_in_proportion_to_iterations() -> None:
@@ -137,7 +138,7 @@ def test_a_model_left_out_is_in_no_interval_that_it_is_judged_by() -> None:
     jobs = several_jobs()  # the largest batch on one GPU is between those on two, which have memory for more
     rows = {name: column[jobs["batch"] <= 32.0 * jobs["gpus"]] for name, column in jobs.items()}
     rows["model"] = rows["job"]
-    told, asked = recipe.by_model(rows, "batch")
+    made, asked = recipe.by_model(rows, "batch")
     for job in np.unique(rows["job"]):
         out, others = rows["job"][asked] == job, rows["job"] != job
         keep = recipe.split(rows, "batch").keep & ~others
@@ -145,7 +146,7 @@ def test_a_model_left_out_is_in_no_interval_that_it_is_judged_by() -> None:
         fresh.partial_fit(rows_where(rows, keep), rows["time_s"][keep])
         alone = fresh.estimate(rows_where(rows, rows["job"] == job))
         place = np.searchsorted(np.flatnonzero(~others), asked[out])
-        assert told.high[out] == pytest.approx(alone.high[place], rel=1e-9)
+        assert made.high[out] == pytest.approx(alone.high[place], rel=1e-9)
 
 
 def test_more_than_twice_the_largest_size_is_outside_of_what_is_known() -> None:
@@ -169,26 +170,26 @@ def test_a_batch_of_zero_is_refused_with_its_value() -> None:
 
 def test_one_measurement_gives_a_factor_of_two_and_is_outside_of_what_is_known() -> None:
     model = HistoryTime().fit({"job": ["new"], "batch": [8.0]}, [1.0])
-    told = model.estimate({"job": ["new"] * 2, "batch": [8.0, 16.0]})
-    assert told.high / told.value == pytest.approx([2.0, 2.0])
-    assert told.value / told.low == pytest.approx([2.0, 2.0])
-    assert not told.in_domain.any()
+    made = model.estimate({"job": ["new"] * 2, "batch": [8.0, 16.0]})
+    assert made.high / made.value == pytest.approx([2.0, 2.0])
+    assert made.value / made.low == pytest.approx([2.0, 2.0])
+    assert not made.in_domain.any()
 
 
 def test_a_job_with_one_size_is_not_sure_because_others_were_tested() -> None:
     rows = several_jobs()
     model = HistoryTime().fit(rows, rows["time_s"]).partial_fit({"job": ["new"], "batch": [8.0]}, [1.0])
-    told = model.estimate({"job": ["new", "job1"], "batch": [16.0, 16.0]})
-    assert told.high[0] / told.value[0] == pytest.approx(2.0)
-    assert told.high[1] / told.value[1] < 1.5
-    assert told.in_domain.tolist() == [False, True]
+    made = model.estimate({"job": ["new", "job1"], "batch": [16.0, 16.0]})
+    assert made.high[0] / made.value[0] == pytest.approx(2.0)
+    assert made.high[1] / made.value[1] < 1.5
+    assert made.in_domain.tolist() == [False, True]
 
 
 def test_few_back_tests_do_not_make_an_interval() -> None:
     model = HistoryTime().fit({"job": ["new"] * 4, "batch": [8.0, 16.0, 32.0, 64.0]}, [1.0, 2.0, 4.0, 8.0])
-    told = model.estimate({"job": ["new"], "batch": [128.0]})
-    assert told.high[0] / told.low[0] == pytest.approx(4.0)
-    assert not told.in_domain[0]
+    made = model.estimate({"job": ["new"], "batch": [128.0]})
+    assert made.high[0] / made.low[0] == pytest.approx(4.0)
+    assert not made.in_domain[0]
 
 
 @pytest.mark.parametrize("ratio", [3.0, 30.0])
@@ -198,8 +199,8 @@ def test_measurements_at_one_size_that_differ_are_both_in_the_interval(ratio: fl
     beside = HistoryTime().fit(rows, rows["time_s"])
     beside.partial_fit({"job": ["new"] * 4, "batch": [8.0, 8.0, 16.0, 32.0]}, [1.0, ratio, 3.0, 6.0])
     for model in (alone, beside):
-        told = model.estimate({"job": ["new"], "batch": [8.0]})
-        assert told.low[0] <= 1.0 < ratio <= told.high[0]
+        made = model.estimate({"job": ["new"], "batch": [8.0]})
+        assert made.low[0] <= 1.0 < ratio <= made.high[0]
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan")])
@@ -211,8 +212,8 @@ def test_iterations_that_cannot_be_are_refused(bad: float) -> None:
 def test_zeus_and_gavel_batches_are_extrapolated(data_dir: Path) -> None:
     for read, most in ((recipe.zeus_times, 0.07), (recipe.gavel_times, 0.13)):
         rows = read(data_dir)
-        told, asked = recipe.by_model(rows, "batch", (1,))
-        scores = score(rows["time_s"][asked], told)
+        made, asked = recipe.by_model(rows, "batch", (1,))
+        scores = score(rows["time_s"][asked], made)
         assert scores.mape < most
         assert scores.coverage >= 0.85
 
@@ -220,8 +221,8 @@ def test_zeus_and_gavel_batches_are_extrapolated(data_dir: Path) -> None:
 def test_elasticflow_and_gavel_gpus_are_extrapolated(data_dir: Path) -> None:
     for read, most in ((recipe.elasticflow_times, 0.13), (recipe.gavel_times, 0.17)):
         rows = read(data_dir)
-        told, asked = recipe.by_model(rows, "gpus", recipe.DOUBLINGS)
-        scores = score(rows["time_s"][asked], told)
+        made, asked = recipe.by_model(rows, "gpus", recipe.DOUBLINGS)
+        scores = score(rows["time_s"][asked], made)
         assert scores.mape < most
         assert scores.coverage >= 0.85
 
@@ -262,15 +263,15 @@ def test_the_interval_is_wide_where_other_jobs_of_the_cluster_were_surprised() -
         known = HistoryTime().fit(rows_where(rows, ~mine), rows["time_s"][~mine])
         seen, out = mine & (rows["gpus"] <= 8), mine & (rows["gpus"] == 16)
         known.partial_fit(rows_where(rows, seen), rows["time_s"][seen])
-        told = known.estimate(rows_where(rows, out))
-        assert np.all((rows["time_s"][out] >= told.low) & (rows["time_s"][out] <= told.high))
+        made = known.estimate(rows_where(rows, out))
+        assert np.all((rows["time_s"][out] >= made.low) & (rows["time_s"][out] <= made.high))
 
 
 def test_the_interval_grows_with_each_further_doubling_of_gpus() -> None:
     rows = several_jobs()
     known = HistoryTime().fit(rows, rows["time_s"])
-    told = known.estimate({**grid([32], [(12, 2), (16, 2), (32, 4), (64, 8)]), "job": ["job0"] * 4})
-    width = np.log(told.high / told.low)
+    made = known.estimate({**grid([32], [(12, 2), (16, 2), (32, 4), (64, 8)]), "job": ["job0"] * 4})
+    width = np.log(made.high / made.low)
     assert width[1] == pytest.approx(width[0])
     assert width[2] == pytest.approx(2 * width[1])
     assert width[3] == pytest.approx(3 * width[1])

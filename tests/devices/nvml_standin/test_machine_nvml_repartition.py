@@ -1,4 +1,4 @@
-"""Cutting GPUs in MIG mode anew, and what is refused."""
+"""Repartitioning GPUs in MIG mode, and what is refused."""
 
 import pytest
 from standin import IN_USE, INSUFFICIENT_RESOURCES, NO_PERMISSION, UNKNOWN, Gpu, mig_gpu
@@ -14,7 +14,7 @@ def slices(*wanted):
     return tuple(MigSlice(profile, start, 1, 1.0) for profile, start in wanted)
 
 
-def cut_into(machine, device=0):
+def slices_on(machine, device=0):
     return [(each.profile, each.start) for each in machine.layout().get((0, device), ())]
 
 
@@ -29,7 +29,7 @@ def test_a_gpu_is_cut_into_slices_at_their_starts(watch, world):
         "create 1 2g.10gb 4",
         "compute 1 2g.10gb 4: 2",
     ]
-    assert cut_into(machine, 1) == [("4g.20gb", 0), ("2g.10gb", 4)]
+    assert slices_on(machine, 1) == [("4g.20gb", 0), ("2g.10gb", 4)]
     assert [each.uuid for each in machine.devices[0][1].mig] == ["MIG-1-2", "MIG-1-3"]
 
 
@@ -53,7 +53,7 @@ def test_slices_that_stay_are_not_touched_even_if_in_use(watch, world):
     machine = watch(mig_gpu(*HALVES, processes=[(11, 1, 2)]))  # on the second instance, at 4
     machine.repartition(0, 0, slices(("2g.10gb", 0), ("1g.10gb", 2), ("3g.20gb", 4)))
 
-    assert cut_into(machine) == [("2g.10gb", 0), ("1g.10gb", 2), ("3g.20gb", 4)]
+    assert slices_on(machine) == [("2g.10gb", 0), ("1g.10gb", 2), ("3g.20gb", 4)]
     assert [each.uuid for each in machine.devices[0][0].mig] == ["MIG-0-3", "MIG-0-4", "MIG-0-2"]
     assert world.log[0] == "destroy 0 3g.20gb 0"
     assert not [line for line in world.log if "3g.20gb 4" in line]
@@ -63,16 +63,16 @@ def test_an_instance_of_several_compute_instances_can_go(watch, world):
     machine = watch(mig_gpu(("3g.20gb", 4, 3)))
     machine.repartition(0, 0, slices(("1g.5gb", 6)))
 
-    assert cut_into(machine) == [("1g.5gb", 6)]
+    assert slices_on(machine) == [("1g.5gb", 6)]
 
 
 def test_an_instance_without_compute_instances_gets_one(watch, world):
     machine = watch(mig_gpu(("3g.20gb", 4, 0), ("3g.20gb", 0)))
-    assert cut_into(machine) == [("3g.20gb", 0)]
+    assert slices_on(machine) == [("3g.20gb", 0)]
     machine.repartition(0, 0, slices(*HALVES))
 
     assert world.log == ["compute 0 3g.20gb 4: 3"]
-    assert cut_into(machine) == list(HALVES)
+    assert slices_on(machine) == list(HALVES)
 
 
 def test_it_is_refused_while_a_slice_that_would_go_is_in_use(watch, world):
@@ -81,7 +81,7 @@ def test_it_is_refused_while_a_slice_that_would_go_is_in_use(watch, world):
         machine.repartition(0, 0, slices(("7g.40gb", 0)))
 
     assert world.log == []
-    assert cut_into(machine) == list(HALVES)
+    assert slices_on(machine) == list(HALVES)
 
 
 def test_a_use_that_only_the_driver_knows_of_is_refused_by_it_and_all_is_as_before(watch, world):
@@ -91,7 +91,7 @@ def test_a_use_that_only_the_driver_knows_of_is_refused_by_it_and_all_is_as_befo
         machine.repartition(0, 0, ())
 
     assert world.log == ["destroy 0 3g.20gb 0", "create 0 3g.20gb 0", "compute 0 3g.20gb 0: 3"]
-    assert cut_into(machine) == list(HALVES)
+    assert slices_on(machine) == list(HALVES)
     assert machine.lost() == frozenset()
 
 
@@ -102,24 +102,24 @@ def test_a_use_that_only_the_driver_knows_of_is_refused_by_it_and_all_is_as_befo
 def test_if_the_driver_refuses_on_the_way_the_gpu_is_put_back_as_it_was(watch, world, function, after):
     machine = watch(mig_gpu(*HALVES))
     world.fail(function, INSUFFICIENT_RESOURCES, after=after, times=1)
-    with pytest.raises(MachineError, match=r"does not cut it so \(error 23\)"):
+    with pytest.raises(MachineError, match=r"the driver refuses this partition \(error 23\)"):
         machine.repartition(0, 0, slices(("4g.20gb", 0), ("2g.10gb", 4)))
 
-    assert cut_into(machine) == list(HALVES)
+    assert slices_on(machine) == list(HALVES)
     assert machine.lost() == frozenset()
 
 
-def test_a_gpu_that_cannot_be_put_back_is_lost_until_it_is_cut(watch, world):
+def test_a_gpu_that_cannot_be_put_back_is_lost_until_it_is_partitioned(watch, world):
     machine = watch(mig_gpu(*HALVES), Gpu())
     world.fail("nvmlDeviceCreateGpuInstanceWithPlacement", UNKNOWN)
     with pytest.raises(MachineError, match="Unknown Error"):
         machine.repartition(0, 0, ())
     assert machine.lost() == {(0, 0)}
 
-    world.mend()
+    world.fix()
     machine.repartition(0, 0, slices(*HALVES))
     assert machine.lost() == frozenset()
-    assert cut_into(machine) == list(HALVES)
+    assert slices_on(machine) == list(HALVES)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_what_cannot_be_is_refused_before_anything_is_destroyed(watch, world, wa
     assert world.log == []
 
 
-def test_only_root_may_cut(watch, world):
+def test_only_root_may_repartition(watch, world):
     machine = watch(mig_gpu(*HALVES))
     world.fail("nvmlDeviceGetGpuInstances", NO_PERMISSION)
-    with pytest.raises(MachineError, match="only root may cut it anew"):
+    with pytest.raises(MachineError, match="only root may repartition it"):
         machine.repartition(0, 0, ())
 
     assert world.log == []

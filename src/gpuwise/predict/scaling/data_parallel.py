@@ -7,16 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuwise.predict.base import (
-    COVERAGE,
-    Columns,
-    Estimates,
-    Floats,
-    PredictionError,
-    Predictor,
-    strings,
-)
-from gpuwise.predict.columns import sized, usable
+from gpuwise.predict.base import COVERAGE, Columns, Estimates, Floats, PredictionError, Predictor
+from gpuwise.predict.columns import check_positive, positive, strings
 from gpuwise.predict.intervals.conformal import Conformal, folds, left_out
 from gpuwise.predict.intervals.domain import Domain
 from gpuwise.predict.scaling.surface import Shape, StepSurface
@@ -33,7 +25,7 @@ class AllReduceScaling(Predictor):
 
     Columns: ``batch`` (samples per GPU and step), ``gpus``, ``nodes``; measured: ``step_time_s``. How far
     synchronization hides behind computation is chosen by cross-validation over placements. Called with arrays it gives
-    steps per second; sizes that were asked before are looked up.
+    steps per second; results are cached.
     """
 
     def __init__(self, superlinear: bool = True) -> None:
@@ -67,8 +59,8 @@ class AllReduceScaling(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """The step time, with its interval."""
         self._check_fitted()
-        value = self.surface_(*(sized(X, name, LEAST.get(name)) for name in NUMBERS))
-        return self.interval_.around(value, coverage, self.domain_.holds(X))
+        value = self.surface_(*(positive(X, name, LEAST.get(name)) for name in NUMBERS))
+        return self.interval_.around(value, coverage, self.domain_.contains(X))
 
     def __call__(self, gpus: ArrayLike, nodes: ArrayLike, batch: ArrayLike) -> Floats:
         """Steps per second for arrays of sizes."""
@@ -80,7 +72,7 @@ class AllReduceScaling(Predictor):
         if new:
             columns = np.asarray(new).T
             for name, column in zip(NUMBERS, columns, strict=True):
-                usable(column, name, LEAST.get(name))
+                check_positive(column, name, LEAST.get(name))
             known.update(zip(new, (1.0 / self.surface_(columns[0], columns[1], columns[2])).tolist(), strict=True))
         return np.array([known[key] for key in keys]).reshape(asked[0].shape)
 
@@ -110,9 +102,9 @@ class TypicalScaling(Predictor):
         if len(np.unique(models)) < 2 or len(models) != len(measured):
             raise PredictionError(f"{len(np.unique(models))} models; at least two are needed, and a name in each row")
         table["share"] = _shares(models)
-        said = left_out(_typical, table, measured, models, count=self.folds)
+        predicted = left_out(_typical, table, measured, models, count=self.folds)
         self.theta_ = _theta(table, measured)
-        errors = np.log(measured) - np.log(said)
+        errors = np.log(measured) - np.log(predicted)
         self.interval_ = Conformal(np.concatenate([_few(errors[models == each]) for each in np.unique(models)]))
         self.domain_ = Domain.of(table, names)
         return self
@@ -120,19 +112,19 @@ class TypicalScaling(Predictor):
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """The step time, with its interval."""
         self._check_fitted()
-        table = {name: sized(X, name, LEAST.get(name)) for name in ("step_time_s", "gpus", "nodes")}
+        table = {name: positive(X, name, LEAST.get(name)) for name in ("step_time_s", "gpus", "nodes")}
         value = table["step_time_s"] + _overheads(table) @ self.theta_
-        return self.interval_.around(value, coverage, self.domain_.holds(table))
+        return self.interval_.around(value, coverage, self.domain_.contains(table))
 
 
 def _checked(X: Columns, y: ArrayLike, names: tuple[str, ...]) -> tuple[dict[str, Floats], Floats]:  # noqa: N803
-    """The columns and what was measured, of rows that can be."""
-    table, measured = {name: sized(X, name, LEAST.get(name)) for name in names}, np.asarray(y, dtype=np.float64)
+    """The columns and the measured times, checked."""
+    table, measured = {name: positive(X, name, LEAST.get(name)) for name in names}, np.asarray(y, dtype=np.float64)
     counts = [len(column) for column in (*table.values(), np.atleast_1d(measured))]
     if counts[-1] == 0 or len(set(counts)) > 1:
-        told = ", ".join(str(count) for count in counts)
-        raise PredictionError(f"{', '.join(names)} and measured times have {told} rows; one or more of each is needed")
-    usable(measured, "measured step time")
+        rows = ", ".join(str(count) for count in counts)
+        raise PredictionError(f"{', '.join(names)} and measured times have {rows} rows; one or more of each is needed")
+    check_positive(measured, "measured step time")
     return table, measured
 
 
@@ -149,7 +141,7 @@ def _shares(models: NDArray[Any]) -> Floats:
 
 
 def _few(errors: Floats) -> Floats:
-    """So many quantiles of one model's errors, that each model counts the same."""
+    """A fixed number of quantiles of the errors of one model, so that each model counts the same."""
     return np.asarray(np.quantile(errors, np.linspace(0.0, 1.0, 21)))
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from gpuwise.predict.base import PredictionError
 from gpuwise.predict.conformance import check_predictor
-from gpuwise.predict.scaling.end_to_end import EndToEndTime
-from gpuwise.predict.scaling.stepwise import augmented, select
+from gpuwise.predict.scaling.end_to_end import EndToEndTime, augmented, select
 
 
 def runs(noise: float = 0.0) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -119,25 +118,25 @@ def delayed(delays: list[float]) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def test_a_disk_without_delay_can_be_fitted_and_asked_for() -> None:
     table, time_s = delayed([0.0, 0.1, 0.2, 0.4])
-    told = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
-    assert told.value[0] == pytest.approx(13.0)
-    assert told.in_domain[0]
+    made = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
+    assert made.value[0] == pytest.approx(13.0)
+    assert made.in_domain[0]
 
 
 def test_zeros_among_the_longest_runs_alone_leave_the_inverse_out_too() -> None:
     """The interval comes from those runs, predicted from the rest, which has no 0."""
     table, _ = delayed([0.0, 0.1, 0.2, 0.4, 0.8])
     time_s = 1.0 / (0.01 + table["disk_delay_s"]) + 0.001 * table["batch"]
-    told = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
-    assert np.all(np.isfinite([told.value, told.low, told.high]))
+    made = EndToEndTime().fit(table, time_s).estimate({"disk_delay_s": [0.0], "batch": [16.0]})
+    assert np.all(np.isfinite([made.value, made.low, made.high]))
 
 
 def test_a_zero_in_one_job_leaves_the_inverse_out_of_all() -> None:
     table, time_s = delayed([0.0, 0.1, 0.2, 0.4])
     job = np.where(table["disk_delay_s"] > 0, "slow", "fast")
     model = EndToEndTime(by="job").fit({**table, "job": job}, np.where(job == "slow", 1.0 / (time_s - 4.0), time_s))
-    told = model.estimate({"disk_delay_s": [0.0], "batch": [16.0], "job": ["slow"]})
-    assert np.all(np.isfinite([told.value, told.low, told.high]))
+    made = model.estimate({"disk_delay_s": [0.0], "batch": [16.0], "job": ["slow"]})
+    assert np.all(np.isfinite([made.value, made.low, made.high]))
 
 
 def test_a_delay_of_zero_that_was_never_fitted_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What measured co-location says of a job beyond its features: how it presses on others and yields to them."""
+"""What measured co-location adds to the features of a job: its sensitivity to others and its pressure on them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Traits:
         return likeness(np.asarray(models), batch, np.asarray(self.models), self.batch)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can carry it."""
+        """In types of JSON."""
         weights = [[[float(f"{each:.9g}") for each in row] for row in table] for table in self.weights]
         return {"gpus": self.gpus, "models": self.models, "batch": self.batch.tolist(), "weights": weights}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Undoes `to_document`."""
+        """The inverse of `to_document`."""
         return cls(document["gpus"], document["models"], document["batch"], document["weights"])
 
 
@@ -85,7 +85,7 @@ class Evidence:
         return np.asarray(solve(self.noisy, left, assume_a="pos"))
 
     def without(self, left: Floats, blocks: Ints) -> Floats:
-        """How far each row is from what the rows outside its block say of it; blocks are numbered from 0.
+        """The error of each row, predicted from the rows outside its block; blocks are numbered from 0.
 
         For a block B with the others' help, truth − prediction = (K⁻¹_BB)⁻¹ (K⁻¹ left)_B: no refit is needed.
         """
@@ -98,7 +98,7 @@ class Evidence:
         return error
 
     def elsewhere(self, left: Floats, known: Bools, asked: Bools) -> Floats:
-        """What the known rows say of the rows asked for."""
+        """The rows in ``asked``, predicted from the known rows."""
         from scipy.linalg import solve
 
         weights = solve(self.noisy[np.ix_(known, known)], left[known], assume_a="pos")

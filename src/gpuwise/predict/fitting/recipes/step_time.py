@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from gpuwise.predict.base import Estimates, Floats, PredictionError, rows_where
+from gpuwise.predict.base import Estimates, Floats, PredictionError
+from gpuwise.predict.columns import rows_where
 from gpuwise.predict.fitting.data import gavel, timm_bench, torchvision_bench, zeus
-from gpuwise.predict.fitting.data.tables import stacked, tell, those_there
-from gpuwise.predict.fitting.graphs import with_work
+from gpuwise.predict.fitting.data.tables import log_left_out, on_known_gpus, read_available, stacked
+from gpuwise.predict.fitting.graphs.summaries import with_work
 from gpuwise.predict.fitting.recipe import Recipe, all_rows, each_of, in_parts, left_out
 from gpuwise.predict.fitting.scores import Holdout, Target
 from gpuwise.predict.intervals.conformal import folds
-from gpuwise.predict.time.gpu_rates import canonical, on_known_gpus
+from gpuwise.predict.time.gpu_rates import canonical
 from gpuwise.predict.time.roofline import RooflineTime
 from gpuwise.predict.time.step_time import StepTime
 from gpuwise.predict.time.transfer import GpuTransfer, known_elsewhere
@@ -40,7 +41,7 @@ def timm_steps(data: Path) -> dict[str, Any]:
 
 def all_steps(data: Path) -> dict[str, Any]:
     """Both, as one table."""
-    tables = those_there((torchvision_steps, timm_steps), data)
+    tables = read_available((torchvision_steps, timm_steps), data)
     names = sorted({name for table in tables for name in table})
     return {name: np.concatenate([_column(table, name) for table in tables]) for name in names}
 
@@ -56,7 +57,7 @@ def fit_steptime(data: Path) -> StepTime:
     try:
         model.transfer_ = fit_transfer(data)
     except PredictionError as error:
-        tell(f"times of jobs on several GPUs: {error}")
+        log_left_out(f"times of jobs on several GPUs: {error}")
     return model
 
 
@@ -109,7 +110,7 @@ def jobs_on_gpus(data: Path) -> dict[str, Any]:
     Gavel's jobs are those of its physical cluster, which were measured again: the older file has jobs that waited for
     their input. Zeus' times are those of an epoch, at the largest power limit.
     """
-    table = on_known_gpus(stacked(those_there((_bench_jobs, _zeus_jobs, _gavel_jobs), data)))
+    table = on_known_gpus(stacked(read_available((_bench_jobs, _zeus_jobs, _gavel_jobs), data)))
     table["gpu"] = np.asarray(canonical(table["gpu"]))
     measured = known_elsewhere(table["job"].tolist(), table["gpu"].tolist(), table["time_s"])
     shared = np.asarray([bool(known) for known in measured], dtype=np.bool_)
@@ -179,7 +180,7 @@ def _floats(column: Any) -> Floats:
     return np.asarray(column, dtype=np.float64)
 
 
-def asked_steps(data: Path, predictor: StepTime) -> Iterator[Holdout]:
+def steps_in_use(data: Path, predictor: StepTime) -> Iterator[Holdout]:
     """All measured steps, from their graphs."""
     table = all_steps(data)
     table["data"] = np.where(table["precision"] == "fp32", torchvision_bench.FOLDER, timm_bench.FOLDER)
@@ -187,7 +188,7 @@ def asked_steps(data: Path, predictor: StepTime) -> Iterator[Holdout]:
     yield all_rows("step-in-use", predictor, table, "step_time_s", "s", names, "gpu")
 
 
-def asked_gpus(data: Path, predictor: StepTime) -> Iterator[Holdout]:
+def gpus_in_use(data: Path, predictor: StepTime) -> Iterator[Holdout]:
     """All jobs that were measured on several GPUs, each from its times on the others."""
     if predictor.transfer_ is not None:
         jobs = jobs_on_gpus(data)
@@ -204,6 +205,6 @@ RECIPES = (
         (torchvision_bench.FOLDER, timm_bench.FOLDER, "zeus", "gavel"),
         fit_steptime,
         holdouts,
-        in_parts(asked_steps, asked_gpus),
+        in_parts(steps_in_use, gpus_in_use),
     ),
 )
