@@ -14,8 +14,9 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.shape import Shape
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.gpu_types.gains import RATES, oldest_and_newest, outlook, speeds
-from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_gpus
+from gpuwise.policies.gpu_types.lots import MOST_KINDS, Lot, lots_of, wanted_milli
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
 from gpuwise.policies.gpu_types.reserved import Reserved, reserve, without
 from gpuwise.policies.placing.one_type import of_one_type
@@ -45,7 +46,7 @@ class Assignment:
         those in the queue who belong on a type have it in the order they came.
         """
         view = self.draft.view
-        queued = wanted_gpus(view) > sum(self.draft.capacity.idle_total) + 1e-9
+        queued = wanted_milli(view) > WHOLE_GPU_MILLI * sum(self.draft.capacity.idle_total)
         lots = [lot for lot in lots_of(view, self._signal, each=not queued) if lot.outlook.by_speed]
         pairs = []
         for number, (lot, costs) in enumerate(zip(lots, self._costs(lots, queued, in_turn), strict=True)):
