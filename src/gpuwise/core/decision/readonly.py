@@ -107,10 +107,10 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
 
 
 class ReadOnlyQueue(_Unwritable, WaitingQueue):
-    """The waiting jobs; only the engine lines them up."""
+    """The waiting jobs; only the engine changes the queue."""
 
     def __init__(self, real: WaitingQueue) -> None:
         for name in ("_jobs", "_lanes", "_entry"):
             object.__setattr__(self, name, getattr(real, name))
 
-    add = remove = discard = refusal("a method that changes the line")
+    add = remove = discard = refusal("a method that changes the queue")
