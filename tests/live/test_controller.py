@@ -282,7 +282,7 @@ def test_what_can_never_run_is_refused_with_the_reason(store: Store) -> None:
     bench = Bench(store, "1x4:V100")
     with pytest.raises(NotPossibleError, match="asks for 5 GPUs, and there are 4 × V100"):
         bench.submit(request(gpus=5))
-    with pytest.raises(NotPossibleError, match="asks for 1 GPU, held as mig only, and there are 4 × V100"):
+    with pytest.raises(NotPossibleError, match="asks for 1 GPU, as mig only, and there are 4 × V100"):
         bench.submit(request(sharing=frozenset((Sharing.MIG,))))
     with pytest.raises(NotPossibleError, match="no job '9'"):
         bench.submit(request(after=("9",)))

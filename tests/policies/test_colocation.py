@@ -248,7 +248,7 @@ def test_pack_gives_everybody_a_gpu_of_their_own_if_rates_cannot_be_told_and_say
     assert result.metrics.finished == 3
     engine = waiting_engine("pack", [small("a"), small("b")], broken)
     assert engine.reason(1).code is Why.ALONE
-    assert "could not be foreseen" in str(engine.reason(1))
+    assert "could not be predicted" in str(engine.reason(1))
 
 
 @pytest.mark.parametrize("policy", ["proactive", "reactive", "pack"])

@@ -206,7 +206,7 @@ def test_where_nothing_can_be_foreseen_jobs_run_alone_and_the_others_are_told(po
 def test_a_job_that_waits_since_nothing_can_be_foreseen_says_so():
     two, broken = [job("a", 100), job("b", 100)], Broken(None)
     engine = engine_with(two, cluster("1x1:A100"), policy=make_policy("mig"), beliefs=lambda *_: broken)
-    assert "could not be foreseen" in str(engine.reason(1))
+    assert "could not be predicted" in str(engine.reason(1))
 
 
 def test_beliefs_that_fail_leave_a_static_cut_with_the_largest_slice():

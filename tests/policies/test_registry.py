@@ -129,13 +129,13 @@ def test_reasons_read_as_sentences():
         "needs 2 GPUs; 1 of 4 such GPUs are idle, at most 1 on one node"
     )
     assert reason_of("fifo", [job("a", gpus=4), job("b", gpus=3), job("c")], two, 2) == (
-        "waits behind job b, which is first in line and needs 3 GPUs"
+        "waits behind job b, which is first in the queue and needs 3 GPUs"
     )
     assert reason_of("fifo-backfill", [job("a", 10, 3), job("b", 5, 4), job("c", 50)], cluster("1x4:V100"), 2) == (
         "would delay job b, which has a reservation at 10 s"
     )
     assert reason_of("srtf", [job("a", 10, 4), job("b", 50, 1)], cluster("1x4:V100"), 1) == (
-        "needs 1 GPU; the jobs that hold them come first under this policy"
+        "needs 1 GPU; the jobs that have them rank higher under this policy"
     )
     assert reason_of("sjf", [job("a", 10, gpu_frac=0.8), job("b", 50, gpu_frac=0.5)], cluster("1x1:V100"), 1) == (
         "needs 50% of one GPU; no GPU has that much left that it may share"

@@ -159,7 +159,7 @@ def test_a_job_that_only_the_policy_has_no_room_for_is_told_so() -> None:
     with pytest.raises(GpuwiseError, match=r"empty under policy 'mig-static' .*; use another policy, or leave"):
         simulate([job("pair", gpus=2)], "1x2:A100", "mig-static")
     assert finished(run([job("pair", 10, gpus=2)], "1x2:A100", "fifo")) == {"pair": 10.0}
-    with pytest.raises(GpuwiseError, match=r"1 GPU, held as mig only, .* under policy 'fifo' .*; use a policy that"):
+    with pytest.raises(GpuwiseError, match=r"1 GPU, as mig only, .* under policy 'fifo' .*; use a policy that"):
         simulate([job("slice", sharing=frozenset((Sharing.MIG,)))], "1x2:A100", "fifo")
 
 

@@ -332,7 +332,7 @@ def test_nothing_is_wider_than_the_window(open_page: Open, address: str, double:
     double.put(
         a_job("1", name=long, placement=long, command=[long] * 3), waiting("2", name=long), ended("3", name=long)
     )
-    double.why["2"] = "needs 1 GPU; the jobs that hold them come first under this policy " + long
+    double.why["2"] = "needs 1 GPU; the jobs that have them rank higher under this policy " + long
     double.attempts["1"] = [an_attempt(1, detail=long)]
     double.devices = [a_device(0, ("1", long, 1.0)), a_device(1)]
     double.happens("1", long)

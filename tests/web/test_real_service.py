@@ -58,7 +58,7 @@ def test_the_life_of_a_job(address: str, deployment: LocalDeployment, open_page:
     expect(page.get_by_label("log of job 1")).to_have_text(f"begins at 0 {HOSTILE}\n")
 
     page.get_by_role("button", name="Suspend").click()
-    expect(page.locator(".why")).to_have_text("is held by its user until it is resumed")
+    expect(page.locator(".why")).to_have_text("was put on hold by its user until it is resumed")
     expect(page.get_by_role("row", name="suspended").first).to_contain_text("75")
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_label("log of job 1")).to_have_text(re.compile(r"begins at 0 .*begins at [1-9]", re.DOTALL))

@@ -44,7 +44,7 @@ class Assignment(NamedTuple):
     where: tuple[Where, ...] = ()
     """The same devices by name, for executors that do not share these tables (`Engine.addressed` fills it in)."""
     held_since_s: float = 0.0
-    """When it would have got GPUs if it had held them without a break up to now: what a time limit counts from."""
+    """When it would have got GPUs if it had had them without a break up to now: a time limit counts from here."""
     started: bool = False
     """Whether it was seen to run: if nothing is left of it, it is lost, and not to be started."""
     tasks: tuple[tuple[str, str, int], ...] = ()
@@ -53,7 +53,7 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCut:
-    """How a device is to be cut into MIG slices; no slices is whole. It is cut when nothing runs on it any more."""
+    """How a device is to be partitioned with MIG; no slices is whole. It is done when nothing runs on it any more."""
 
     node: str
     device: str

@@ -39,7 +39,7 @@ class TaskGrant(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a job runs: its grants, how it shares them, and what part of each GPU it holds."""
+    """Where a job runs: its grants, how it shares them, and what part of each GPU it has."""
 
     grants: tuple[Grant, ...]
     sharing: Sharing = Sharing.EXCLUSIVE
@@ -105,7 +105,7 @@ class Suspend(Command):
 
 @dataclass(frozen=True, slots=True)
 class Stop(Command):
-    """End a job that its user took back."""
+    """End a job that its user cancelled."""
 
     job: int
 
@@ -135,7 +135,7 @@ class Rearrange(Command):
 
 @dataclass(frozen=True, slots=True)
 class Repartition(Command):
-    """Cut an empty GPU into MIG slices; no slices makes it whole again."""
+    """Partition an empty GPU into MIG slices; no slices makes it whole again."""
 
     node: int
     device: int
@@ -151,7 +151,7 @@ class Provision(Command):
 
 @dataclass(frozen=True, slots=True)
 class Release(Command):
-    """Give an empty node back."""
+    """Remove an empty node from the cluster."""
 
     node: int
 
@@ -174,33 +174,33 @@ class Why(enum.Enum):
     )
     NEVER_FITS = "cannot run here: needs {gpus} GPU{plural}{where}, and the cluster has {total} such GPUs"
     NO_SUCH_NODE = "cannot run here now: requires nodes with {labels}; none of the {nodes} nodes here has that"
-    BEHIND = "waits behind job {ahead}, which is first in line and needs {gpus} GPU{plural}"
+    BEHIND = "waits behind job {ahead}, which is first in the queue and needs {gpus} GPU{plural}"
     RESERVED = "would delay job {ahead}, which has a reservation {when}"
-    OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that hold them come first under this policy{drained}"
-    GAIN = "needs {gpus} GPU{plural}; is {gain:.2f} times as fast on {new} as on {old}, and others go first on either"
-    UNFORESEEN = "needs {gpus} GPU{plural}; its speed could not be foreseen, so it gets its GPUs as a usual job would"
-    NO_SPEED = "is believed to make no progress on any GPU type here, so it is not started"
+    OUTRANKED = "needs {gpus} GPU{plural}{where}; the jobs that have them rank higher under this policy{drained}"
+    GAIN = "needs {gpus} GPU{plural}; is {gain:.2f} times as fast on {new} as on {old}; other jobs rank higher on both"
+    UNFORESEEN = "needs {gpus} GPU{plural}; its speed could not be predicted, so it gets its GPUs as a usual job would"
+    NO_SPEED = "is predicted to make no progress on any GPU type here, so it is not started"
     NO_PLACE = (
         "needs {percent:.0f}% of a GPU{where}; none is idle, and none with fewer than {most:g} jobs has as much left"
     )
     PROFILE = "waits for an idle GPU{where}, on which it is profiled alone for {profile_s:g} s before it may share one"
     NO_GAIN = "needs a GPU{where}; {idle} of {total} are idle, and sharing one would now cost more time than it saves"
     ALONE = (
-        "needs a GPU{where} of its own ({idle} of {total} are idle): how it runs beside others could not be foreseen"
+        "needs a GPU{where} of its own ({idle} of {total} are idle): how it runs beside others could not be predicted"
     )
     NO_SLICE = (
-        "waits for a slice of a GPU{where} on which it fits and is believed to make progress; {free:g} of {slices:g} "
+        "waits for a slice of a GPU{where} on which it fits and is predicted to make progress; {free:g} of {slices:g} "
         "slices are free"
     )
-    BETTER_LATER = "is believed to do better with a GPU{where} of its own, which is to be free in {free_s:.0f} s"
+    BETTER_LATER = "is predicted to do better with a GPU{where} of its own, which is to be free in {free_s:.0f} s"
     NEXT_ROUND = "is looked at when the next round begins, {when}"
     NOT_CHOSEN = "could run, but the policy did not choose it"
     STOPPING = "is saving its state before it leaves its GPUs"
     BACK_OFF = "its start was refused {often}{cause}; it is tried again {when}"
-    HELD = "is held by its user until it is resumed"
+    HELD = "was put on hold by its user until it is resumed"
     AFTER = "waits for job {ahead}, which has not succeeded yet"
-    QUOTA = "queue {queue} may have {limit:g} GPUs; its jobs hold or are in line for {used:g}, this one needs {gpus:g}"
-    SHARE = "queue {queue} has its share for now: {used:g} GPUs held or in line, while other queues wait too"
+    QUOTA = "queue {queue} may use {limit:g} GPUs; its jobs have or are queued for {used:g}, this one needs {gpus:g}"
+    SHARE = "queue {queue} is at its fair share, {used:g} GPUs allocated or queued for, while other queues wait too"
 
 
 @dataclass(frozen=True, slots=True)

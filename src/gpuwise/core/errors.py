@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class GpuwiseError(Exception):
-    """Something the user can mend; its text is shown as it is, without a traceback."""
+    """Something the user can fix; its text is shown as it is, without a traceback."""
 
 
 class OverAllocationError(GpuwiseError):

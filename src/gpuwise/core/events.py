@@ -71,7 +71,7 @@ class JobFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class StartRefused(Event):
-    """The world would not start a job where it was to start; it is in line again from ``until_s`` on."""
+    """The executor refused to start a job; it is in the queue again from ``until_s`` on."""
 
     job: int
     cause: str
@@ -90,14 +90,14 @@ class BackOffEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled(Event):
-    """A user took a job back."""
+    """A user cancelled a job."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobHeld(Event):
-    """A job may not be placed for now, for a reason outside the policy; one that holds GPUs is to leave them."""
+    """A job was put on hold, for a reason outside the policy; if it has GPUs, it is to leave them."""
 
     job: int
     cause: str
@@ -105,7 +105,7 @@ class JobHeld(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobReleased(Event):
-    """A job that was held may be placed again."""
+    """A job that was on hold may be placed again."""
 
     job: int
 
@@ -163,14 +163,14 @@ class NodeRemoved(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRefused(NodeEvent):
-    """A node that is not needed any more cannot be given back; it is in service again."""
+    """A node that is not needed any more cannot be removed; it is in service again."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLost(NodeEvent):
-    """A node went away; its jobs are requeued with the steps their checkpoints kept."""
+    """A node was lost; its jobs are requeued with the steps their checkpoints kept."""
 
     node: str | int
     interrupted: tuple[tuple[int, float], ...] = ()
@@ -186,7 +186,7 @@ class NodeRestored(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class DeviceLost(NodeEvent):
-    """One device of a node went away; its jobs are requeued with the steps their checkpoints kept."""
+    """One device of a node was lost; its jobs are requeued with the steps their checkpoints kept."""
 
     node: str | int
     device: str | int
@@ -204,11 +204,11 @@ class DeviceRestored(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class DevicesClaimed(NodeEvent):
-    """What others than running jobs use of a node now: all of it, so that saying it again changes nothing."""
+    """What others than running jobs use of a node now: all of it, so that to report it again changes nothing."""
 
     node: str
     devices: tuple[tuple[str, float, bool], ...] = ()
-    """Of each device in use: its id, the memory used in bytes, and whether somebody computes there."""
+    """Of each device in use: its id, the memory used in bytes, and whether another process computes there."""
     cpus: float = 0.0
     memory_bytes: float = 0.0
     parked: tuple[tuple[str, str, float], ...] = ()
@@ -217,7 +217,7 @@ class DevicesClaimed(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class WokeUp(Event):
-    """The time a policy asked to be woken at has come."""
+    """It is the time at which a policy asked to be woken."""
 
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -227,7 +227,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
 )  # fmt: skip
 
 PROFILE_S = 60.0
-"""When a job has been alone on its GPUs for so long, what it uses of them is known (`JobRevised`)."""
+"""How long a job must be alone on its GPUs until what it uses of them is known (`JobRevised`)."""
 
 CAPACITY_CHANGES: frozenset[type[Event]] = frozenset(EVENT_TYPES) - {JobStarted, JobProgressed, JobNoted}
 """The events after which another job may be able to start."""

@@ -1,4 +1,4 @@
-"""What an executor sees of its world: how attempts come along, late, twice or out of order as the world may be."""
+"""What an executor reports of attempts: late, twice or out of order, as real clusters do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase(enum.IntEnum):
     SUCCEEDED = 4
     FAILED = 5
     STOPPED = 6
-    """It is gone, as was wanted."""
+    """It is gone, as wanted."""
     REFUSED = 7
     """It was never started, through no fault of its job."""
 

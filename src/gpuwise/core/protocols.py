@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """Decides who runs where: a pure function of the view, the same in every world.
+    """Decides which job runs where: a pure function of the view, the same in every world.
 
-    A policy may also have ``rank(view, job) -> float``, by which the waiting jobs are kept in line (by submission
-    where it has none): a number that does not change while the job waits. It may have ``placer``, its placement where
-    the user asks for no other. Its ``columns``, a mapping of names to defaults, are numbers of its own per job: read
-    as ``view.own(name)``, written by ``draft.note(name, job, value)``, and kept over restarts. And one that partitions
-    GPUs has ``feasible(capacity, shape, placer) -> bool``: whether an empty cluster, of which no GPU is partitioned,
-    could ever run a job.
+    A policy may also have ``rank(view, job) -> float``, by which the queue is sorted (by submission where it has none):
+    a number that does not change while the job waits. It may have ``placer``, its placement where the user asks for no
+    other. Its ``columns``, a mapping of names to defaults, are numbers of its own per job: read as ``view.own(name)``,
+    written by ``draft.note(name, job, value)``, and kept over restarts. And one that partitions GPUs has
+    ``feasible(capacity, shape, placer) -> bool``: whether an empty cluster, of which no GPU is partitioned, could ever
+    run a job.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 
 Placer = Callable[["Capacity", "Shape", int], Placement | None]
-"""Finds room for so many GPUs of a shape, or none. It reads the capacity and changes nothing; it is shown one that
+"""Finds room for a number of GPUs of a shape, or none. It reads the capacity and changes nothing; it is shown one that
 cannot be changed, unless it says ``only_reads`` of itself, as the built-in ones do for speed."""
 
 
@@ -53,8 +53,8 @@ def feasible(policy: Policy, capacity: Capacity, shape: Shape, placer: Placer) -
 class RateModel(Protocol):
     """How fast jobs run where they are: what a policy believes, or what is true.
 
-    Rates are `Rates`: values, NaN where it cannot tell and 0 where a job stands still, with ``lows``, the lower ends of
-    their intervals. A model that has no lower ends may give any sequence of numbers.
+    Rates are `Rates`: values, NaN where they are not known and 0 where a job makes no progress, with ``lows``, the
+    lower ends of their intervals. A model that has no lower ends may give any sequence of numbers.
     """
 
     def rates(
@@ -76,7 +76,7 @@ class Executor(Protocol):
     """
 
     def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
-        """Takes note of what is wanted and returns; ``complete`` is all there is, as after a restart."""
+        """Takes note of what is wanted and returns; ``complete`` if that is all, as after a restart."""
         ...
 
     def observe(self, until_s: float | None) -> Observations | None:

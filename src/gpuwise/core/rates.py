@@ -31,7 +31,7 @@ class Rates(list[float]):
 
     @property
     def lows(self) -> Sequence[float]:
-        """The lower ends of their intervals, 0 where nobody can tell; here the rates themselves."""
+        """The lower ends of their intervals, 0 where they are not known; here the rates themselves."""
         return self
 
 
@@ -46,7 +46,7 @@ class BoundedRates(Rates):
 
     @property
     def lows(self) -> Sequence[float]:
-        """The lower ends of their intervals, 0 where nobody can tell."""
+        """The lower ends of their intervals, 0 where they are not known."""
         return self._lows
 
 
@@ -58,7 +58,7 @@ def time_left_s(left: float, pace: float) -> float:
 
 
 def progresses(rate: float) -> bool:
-    """Whether a job gets anywhere at a rate; one that is not known is not taken for 0."""
+    """Whether a job makes progress at a rate; one that is not known is not taken for 0."""
     return rate != 0
 
 
@@ -67,13 +67,13 @@ def believed(
 ) -> Rates:
     """What a model says, safely: NaN where it fails, or gives no number or one below 0."""
     try:
-        told = model.rates(jobs, placements, residents)
-        if type(told) is Rates and len(told) == len(jobs) and all(0 <= rate < math.inf for rate in told):
-            return told
-        values, lows = [float(rate) for rate in told], [float(rate) for rate in getattr(told, "lows", told)]
+        found = model.rates(jobs, placements, residents)
+        if type(found) is Rates and len(found) == len(jobs) and all(0 <= rate < math.inf for rate in found):
+            return found
+        values, lows = [float(rate) for rate in found], [float(rate) for rate in getattr(found, "lows", found)]
         if not len(values) == len(lows) == len(jobs):
             raise ValueError(f"{len(values)} rates, {len(lows)} lower ends for {len(jobs)} jobs")
-    except Exception:  # whatever a predictor dies of must not keep jobs waiting
+    except Exception:  # a predictor that fails must not keep jobs waiting
         values = lows = [math.nan] * len(jobs)
     return BoundedRates(map(_known, values), list(map(_known, lows)))
 
@@ -83,7 +83,7 @@ def _known(rate: float) -> float:
 
 
 def steps_made(jobs: JobTable, job: int, at_s: float) -> float:
-    """Steps a job that holds, or just held, its GPUs is thought to have done by a time, of all that it has to do."""
+    """Steps that a job with GPUs, or that has just left them, is estimated to have done by a time."""
     made = jobs.steps_done.item(job) + jobs.rate.item(job) * max(0.0, at_s - jobs.since_s.item(job))
     return float(min(made, jobs.steps.item(job)))
 
@@ -130,7 +130,7 @@ class LinearScaling:
 class DeclaredSharing:
     """Sharing by declared utilizations and shares.
 
-    In a time slice a job has its share of the time, less what switching takes: ``switch_s`` of each of its turns. On a
+    In a time slice a job gets its share of the time, less what switching takes: ``switch_s`` of each of its turns. On a
     MIG slice that its ``speeds`` do not name, the part of its time in which the GPU is busy grows as the GPU shrinks.
     Jobs that share a device at the same time slow each other when their utilizations add up to more than one GPU.
     """
@@ -162,8 +162,8 @@ class DeclaredSharing:
         return alone * share * turn_frac(placement, self._switch_s)
 
     def _utilization(self, job: int) -> float:
-        told = self._gpu_util_frac
-        known: float = self._jobs.gpu_util_frac.item(job) if told is None else told[job]
+        own = self._gpu_util_frac
+        known: float = self._jobs.gpu_util_frac.item(job) if own is None else own[job]
         return known if known == known else self._jobs.shape_of(job).milli / WHOLE_GPU_MILLI
 
 
@@ -173,12 +173,12 @@ def turn_frac(placement: Placement, switch_s: float) -> float:
 
 
 def own_slice(jobs: JobTable, nodes: NodeTable, job: int, placement: Placement) -> float | None:
-    """A job's own speed on the MIG slice of a placement, if it has told one."""
+    """A job's own speed on the MIG slice of a placement, if it has declared one."""
     if placement.sharing is not Sharing.MIG or not (own := jobs.speeds.item(job)):
         return None
     gpu = nodes.types[nodes.type_of[placement.grants[0].node]]
-    told: Mapping[str, float] = jobs.speed_tables[own]
-    return told.get(slice_name(gpu, placement.milli))
+    speeds: Mapping[str, float] = jobs.speed_tables[own]
+    return speeds.get(slice_name(gpu, placement.milli))
 
 
 # -- the models --------------------------------------------------------------------------------------------------------
@@ -236,18 +236,18 @@ class ComposedRates:
             return rate
         return self._sharing.rate(rate, job, placement, beside, low)
 
-    def _own_speed(self, told: Mapping[str, float], job: int, placement: Placement) -> float:
-        """How fast a job is where it is placed, by what is told of it."""
+    def _own_speed(self, speeds: Mapping[str, float], job: int, placement: Placement) -> float:
+        """How fast a job is where it is placed, by its own speeds."""
         sliced = own_slice(self._jobs, self._nodes, job, placement)
         if sliced is not None:
             return sliced
         nodes = self._nodes
         types = {nodes.type_of[grant.node] for grant in placement.grants}
-        return min([told.get(nodes.types[code], nodes.type_speed[code]) for code in types])
+        return min([speeds.get(nodes.types[code], nodes.type_speed[code]) for code in types])
 
 
 def alone_rates(model: RateModel) -> Callable[[int, Placement], float]:
-    """Gives steps per second of one job that shares its devices with nobody: what is asked for most."""
+    """Gives steps per second of one job alone on its devices: what is asked for most."""
     if isinstance(model, ComposedRates) and type(model).rates is ComposedRates.rates:
         return model.rate
     return lambda job, placement: model.rates((job,), (placement,), ((),))[0]

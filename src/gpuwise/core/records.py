@@ -1,4 +1,4 @@
-"""What is kept of jobs that run for real: records that a store holds and the controller writes."""
+"""What is kept of jobs that run for real: records that the controller writes to a store."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class JobRecord:
     """Attempts that ran out of memory."""
     held: str = ""
     """Why it may not be placed now: ``user``, ``dependency``, ``quota`` or ``share``; several are joined by commas,
-    as in ``dependency,user``; empty is not held."""
+    as in ``dependency,user``; empty is not on hold."""
     placement: str = ""
-    """Where it is, for people; empty while it holds nothing."""
+    """Where it is, for people; empty while it has no GPUs."""
     duration_s: float = 0.0
-    """What is believed of its run time."""
+    """The estimate of its run time."""
     duration_low_s: float | None = None
     duration_high_s: float | None = None
     """The interval of ``duration_s``; None is not known."""
@@ -66,7 +66,7 @@ class JobRecord:
     samples_per_s: float | None = None
     peak_memory_bytes: float | None = None
     gpu_s: float = 0.0
-    """GPU time it has held."""
+    """GPU time it has had."""
     preemptions: int = 0
     idempotency_key: str | None = None
     """What the client called this submission, so that sending it again does not run it again."""
@@ -141,7 +141,7 @@ class QueueRecord:
 
     name: str
     max_gpus: float | None = None
-    """GPUs its jobs may hold at one time; None is no limit."""
+    """GPUs its jobs may have at one time; None is no limit."""
     max_jobs: int | None = None
     """Jobs it may have that have not ended."""
     weight: float = 1.0
@@ -182,7 +182,7 @@ class Store(Protocol):
     """Keeps records. One process writes; several threads of it read. Failures are `StoreError`."""
 
     def close(self) -> None:
-        """Lets go of the database."""
+        """Closes the database."""
         ...
 
     def meta(self, name: str, default: str) -> str:
@@ -248,7 +248,7 @@ class Store(Protocol):
         ...
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
-        """Forgets jobs that ended before a time, and old lines that a restart does not need; how many rows."""
+        """Deletes jobs that ended before a time, and lines that a restart does not need; returns the number of rows."""
         ...
 
     def put_token(self, token: TokenRecord) -> None:
@@ -264,7 +264,7 @@ class Store(Protocol):
         ...
 
     def delete_queue(self, name: str) -> bool:
-        """Forgets a queue's limits; whether there were any."""
+        """Deletes a queue's limits; returns whether there were any."""
         ...
 
     def queues(self) -> list[QueueRecord]:

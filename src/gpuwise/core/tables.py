@@ -1,4 +1,4 @@
-"""Growable numpy columns: the state of jobs and nodes, one array a property."""
+"""Growable numpy columns: the state of jobs and nodes, one array per property."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Table:
             follow()
 
     def when_grown(self, follow: Callable[[], None]) -> None:
-        """Has somebody called whenever the columns are new arrays, because there was no more room in the old ones."""
+        """Calls ``follow`` whenever the columns are new arrays, because the old ones were full."""
         self._grown.append(follow)
 
     def columns(self) -> dict[str, Array]:

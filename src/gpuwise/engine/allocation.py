@@ -65,7 +65,7 @@ def _place(state: ClusterState, job: int, placement: Placement) -> None:
 
 
 def leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
-    """Takes a job's GPUs back; they were in use until ``at_s``, which may be long before anybody could see it."""
+    """Frees a job's GPUs; they were in use until ``at_s``, which may be long before that was observed."""
     placement = state.placed.pop(job, None)
     if placement is None:
         return
@@ -87,7 +87,7 @@ def leave(state: ClusterState, job: int, before: int, at_s: float) -> None:
 
 
 def requeue(state: ClusterState, job: int, status: int, steps: float, at_s: float) -> None:
-    """Takes a job off its GPUs, if it has any, and puts it in line with the steps it kept."""
+    """Takes a job off its GPUs, if it has any, and puts it in the queue with the steps it kept."""
     before = become(state, job, status)
     leave(state, job, before, at_s)
     jobs = state.jobs
@@ -101,11 +101,11 @@ def requeue(state: ClusterState, job: int, status: int, steps: float, at_s: floa
 
 def reshape(state: ClusterState, job: int, **changes: Any) -> None:
     """Changes the shape of a job wherever it is; jobs wait in a lane of their shape."""
-    lined_up = job in state.waiting
-    if lined_up:
+    queued = job in state.waiting
+    if queued:
         state.waiting.remove(job)
     state.jobs.reshape(job, **changes)
-    if lined_up:
+    if queued:
         state.waiting.add(job)
 
 
@@ -113,17 +113,17 @@ def reshape(state: ClusterState, job: int, **changes: Any) -> None:
 
 
 def refresh_rates(state: ClusterState, jobs: tuple[int, ...]) -> None:
-    """Asks the beliefs again about jobs whose neighbours came or went."""
+    """Asks the rate model again about jobs whose neighbours changed."""
     running = [job for job in jobs if state.jobs.status.item(job) == RUNNING]
     placements = [state.placed[job] for job in running]
     residents = [state.residents.neighbours(*each) for each in zip(running, placements, strict=True)]
     for job, rate in zip(running, _believed(state, running, placements, residents), strict=True):
-        settle(state, job)
+        count_steps(state, job)
         state.jobs.rate[job] = rate
 
 
 def believed_alone(state: ClusterState, job: int, placement: Placement) -> float:
-    """The rate of one job that shares its devices with nobody."""
+    """The rate of one job alone on its devices."""
     try:
         rate = state.believed_alone(job, placement)
         if 0.0 <= rate < math.inf:
@@ -144,8 +144,8 @@ def _believed(
     return [known if math.isnan(rate) else rate for rate, known in zip(rates, declared, strict=True)]
 
 
-def settle(state: ClusterState, job: int) -> None:
-    """Counts the steps a running job is believed to have done since it was last heard of."""
+def count_steps(state: ClusterState, job: int) -> None:
+    """Counts the steps a running job is believed to have done since it last reported."""
     jobs = state.jobs
     if jobs.status.item(job) == RUNNING:
         jobs.steps_done[job] = steps_made(jobs, job, state.now_s)
@@ -184,7 +184,7 @@ def _stop(state: ClusterState, command: Stop) -> None:
 
 def _move(state: ClusterState, command: Migrate | Resize) -> None:
     job = command.job
-    settle(state, job)
+    count_steps(state, job)
     before = become(state, job, STARTING)
     leave(state, job, before, state.now_s)
     _place(state, job, command.placement)
@@ -194,7 +194,7 @@ def _move(state: ClusterState, command: Migrate | Resize) -> None:
 
 def _rearrange(state: ClusterState, command: Rearrange) -> None:
     for job, _ in command.moves:
-        settle(state, job)
+        count_steps(state, job)
         before = become(state, job, STARTING)
         leave(state, job, before, state.now_s)
     for job, placement in command.moves:
@@ -207,7 +207,7 @@ def _repartition(state: ClusterState, command: Repartition) -> None:
 
 
 def _provision_node(state: ClusterState, command: Provision) -> None:
-    """The node counts from the moment it has joined."""
+    """The node counts once it has joined."""
     if state.nodes.row(command.node.name) is not None:
         raise LifeCycleError(f"node {command.node.name!r} is in the cluster already")
     state.requested[command.node.name] = command.node

@@ -10,9 +10,9 @@ from gpuwise.core.protocols import Executor
 from gpuwise.engine.engine import Engine
 
 IDLE_WAKEUPS = 10_000
-"""So many wake-ups in a row with nothing running and nothing decided mean that nothing ever will be."""
+"""Wake-ups in a row, with nothing running and nothing decided, after which nothing is expected to happen."""
 TURNS_AT_ONCE = 100_000
-"""So many turns at one instant mean that a policy takes back for ever what it has just decided."""
+"""Turns at one instant after which a policy is taken to undo for ever what it has just decided."""
 
 
 class StalledError(GpuwiseError):

@@ -77,7 +77,7 @@ class Engine:
         self._policy_wake_at: float | None = None
         """When the policy wants to be asked again, or the next round begins."""
         self.decide_s = array("d")
-        """How long each decision took."""
+        """Seconds that each decision took."""
         self._rng = np.random.default_rng(seed)
         self._wakes_on = policy.wakes_on | {WokeUp}
         self._round_s = round_s
@@ -85,7 +85,7 @@ class Engine:
         self._asked = False
         """Whether something has happened that the policy wants to know of."""
         self._wanted: list[Desired] = []
-        """What is wanted since it was last told."""
+        """What is wanted and was not reported to the executor yet."""
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Engine:
             now_s = state.now_s
         refused = False
         if state.backing_off or state.avoiding:
-            refused, happened = True, [*self._back_in_line(), *happened]
+            refused, happened = True, [*self._back_offs_ended(), *happened]
         for each in happened:
             for event in events_of(state, each) if type(each) is AttemptObserved else (each,):
                 kind = type(event)
@@ -167,9 +167,9 @@ class Engine:
         if self._asked:
             self._asked = False
             if self._round_s is None or self._round_begins(self.state.now_s):
-                begun = perf_counter()
+                begin = perf_counter()
                 decision = self._last = self.policy.decide(self.view, self._rng)
-                self.decide_s.append(perf_counter() - begun)
+                self.decide_s.append(perf_counter() - begin)
                 self.wake_at = self._policy_wake_at = decision.wake_at
                 if decision is not NOTHING or self._round_s is not None:
                     self._take_up(decision)
@@ -216,14 +216,14 @@ class Engine:
             return Reason(Why.NEXT_ROUND, {"at_s": self.wake_at})
         return self._last.reasons(job)
 
-    def _back_in_line(self) -> list[Event]:
+    def _back_offs_ended(self) -> list[Event]:
         now_s, backing_off = self.state.now_s, self.state.backing_off
         due = [job for job, until_s in backing_off.items() if until_s <= now_s]
         due += [job for job, until_s in self.state.avoiding.items() if until_s <= now_s and job not in backing_off]
         return [BackOffEnded(now_s, job) for job in due]
 
     def _consequence(self, event: Any) -> tuple[Command, ...]:
-        """What follows of itself: a cancelled job leaves no process behind, one that is held its GPUs."""
+        """What follows of itself: a cancelled job leaves no process behind, one on hold leaves its GPUs."""
         if isinstance(event, JobHeld):
             return (Suspend(event.job),) if event.job in self.state.placed else ()
         status = self.state.status(event.job)
@@ -255,7 +255,7 @@ class Engine:
             self.wake_at = self._policy_wake_at = next_s
 
     def _wake_after_refusals(self) -> None:
-        """Wakes for whoever may be tried again next, if the policy does not want to be woken before."""
+        """Wakes for the job that may be tried again next, if the policy does not want to be woken before."""
         due_s = min((*self.state.backing_off.values(), *self.state.avoiding.values()), default=math.inf)
         due_s = min(due_s, math.inf if self._policy_wake_at is None else self._policy_wake_at)
         self.wake_at = None if due_s == math.inf else due_s
@@ -267,7 +267,7 @@ class Engine:
             kind = type(command)
             try:
                 check_command(state, kind, command)
-                if kind is Repartition and not by:  # how a machine is found to be cut needs no catalogue's leave
+                if kind is Repartition and not by:  # how a machine is found to be partitioned is not checked
                     check_slices(state, command)
                 HANDLERS[kind](state, command)
             except (OverAllocationError, LifeCycleError, InvalidDecisionError) as error:

@@ -36,11 +36,11 @@ from gpuwise.engine.allocation import (
     LifeCycleError,
     become,
     believed_alone,
+    count_steps,
     leave,
     refresh_rates,
     requeue,
     reshape,
-    settle,
 )
 
 AVOID_S = 60.0
@@ -96,7 +96,7 @@ def _suspended(state: ClusterState, event: JobSuspended) -> None:
 
 
 def _let_go(state: ClusterState, job: int) -> None:
-    """A job that has ended is not held back any more."""
+    """A job that has ended is neither on hold nor backing off."""
     if state.on_hold and state.on_hold.pop(job, None) is not None:
         state.jobs.held[job] = 0
     if state.backing_off or state.avoiding:
@@ -136,7 +136,7 @@ def _failed(state: ClusterState, event: JobFailed) -> None:
 
 
 def _start_refused(state: ClusterState, event: StartRefused) -> None:
-    """Nothing has failed: the job waits again, out of line for as long as it backs off."""
+    """Nothing has failed: the job waits again, outside the queue while it backs off."""
     job, jobs = event.job, state.jobs
     state.backing_off[job] = event.until_s
     status = SUSPENDED if jobs.resumed.item(job) else PENDING
@@ -148,7 +148,7 @@ def _start_refused(state: ClusterState, event: StartRefused) -> None:
 
 
 def _avoid(state: ClusterState, job: int, nodes: tuple[str, ...]) -> None:
-    """Sets the nodes on which a job is not tried for now."""
+    """Sets the nodes on which a job is not tried until its back-off ends."""
     state.avoiding.pop(job, None)
     if state.jobs.shape_by_row[job].avoid != nodes:
         reshape(state, job, avoid=nodes)
@@ -193,13 +193,13 @@ def _revised(state: ClusterState, event: JobRevised) -> None:
     job, jobs = event.job, state.jobs
     _require_alive(state, job)
     if event.gpu_memory_bytes is not None and job in state.placed:
-        raise LifeCycleError(f"job {jobs.ids[job]!r} holds GPUs; what memory it asks for cannot change now")
+        raise LifeCycleError(f"job {jobs.ids[job]!r} has GPUs; what memory it asks for cannot change now")
     for revised in (event.duration_s, event.steps):
         if revised is not None and not 0 < revised < math.inf:
             raise LifeCycleError(f"job {jobs.ids[job]!r}: {revised} is not a run time or a number of steps")
     jobs.keep_declared(job)
-    lined_up = job in state.waiting
-    if lined_up:
+    queued = job in state.waiting
+    if queued:
         state.waiting.remove(job)
     if event.gpu_memory_bytes is not None:
         jobs.revise_memory(job, Forecast(event.gpu_memory_bytes, source=event.source))
@@ -207,7 +207,7 @@ def _revised(state: ClusterState, event: JobRevised) -> None:
         _revise_utilization(state, job, Forecast(event.gpu_util_frac, source=event.source))
     if event.duration_s is not None or event.steps is not None:
         _revise_pace(state, event)
-    if lined_up:
+    if queued:
         state.waiting.add(job)
 
 
@@ -221,7 +221,7 @@ def _revise_utilization(state: ClusterState, job: int, gpu_util: Forecast) -> No
 def _revise_pace(state: ClusterState, event: JobRevised) -> None:
     """Another run time or number of steps; the part that is done stays the same."""
     job, jobs = event.job, state.jobs
-    settle(state, job)
+    count_steps(state, job)
     if event.steps is not None:
         scale = event.steps / jobs.steps.item(job)
         jobs.steps[job] = event.steps

@@ -52,7 +52,7 @@ class Journal:
         return len(self.records)
 
     def lines(self) -> Iterator[str]:
-        """The journal as JSON, a line a record; a job's declaration stands with its submission."""
+        """The journal as JSON, one line per record; a job's declaration stands with its submission."""
         nodes = [plain(node) for node in self.cluster.nodes]
         yield _json({"gpuwise_journal": VERSION, "policy": self.policy, "seed": self.seed, "nodes": nodes})
         at_s = 0.0
@@ -85,7 +85,7 @@ def encode(record: Record, at_s: float, jobs: JobTable) -> str:
 
 
 def replay_onto(state: ClusterState, lines: Iterable[str], first: int = 1) -> None:
-    """Leads a state on by the lines of a journal."""
+    """Applies the lines of a journal to a state."""
     for number, line in enumerate(lines, start=first):
         entry = _loads(line, number)
         try:

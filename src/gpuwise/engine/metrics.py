@@ -28,7 +28,7 @@ class Metrics:
     """GPU time in which steps were made, weighted by each job's own utilization where it is known; jobs that share a
     GPU add up, to a whole one at most."""
     gpu_alloc_frac: float
-    """GPU time that was held."""
+    """GPU time that was allocated."""
     decisions: int
     decide_p50_s: float
     decide_max_s: float
@@ -54,7 +54,7 @@ def measure(
 ) -> Metrics:
     """The figures of a run that has ended, in which GPUs were in use for ``used_gpu_s`` in all.
 
-    ``offered`` is for clusters whose nodes came and went; else all nodes were there all the time.
+    ``offered`` is for clusters whose nodes joined and left; else all nodes were there all the time.
     """
     jobs, count = state.jobs, len(state.jobs)
     ended = np.isfinite(jobs.finish_s[:count])
@@ -65,7 +65,7 @@ def measure(
     gpu_s, usd = makespan_s * state.nodes.total_gpus, _usd(state, makespan_s)
     if offered is not None and len(jct_s):
         gpu_s, usd = offered(float(submit_s.min()), float(finish_s.max()))
-    held = jobs.attained_gpu_s[:count]
+    allocated = jobs.attained_gpu_s[:count]
     took = np.asarray(decide_s) if len(decide_s) else np.zeros(1)
     return Metrics(
         jobs=count,
@@ -75,7 +75,7 @@ def measure(
         makespan_s=makespan_s,
         avg_queue_s=_mean(jct_s - jobs.held_s[:count][ended]),
         gpu_util_frac=used_gpu_s / gpu_s if gpu_s else 0.0,
-        gpu_alloc_frac=float(held.sum() / gpu_s) if gpu_s else 0.0,
+        gpu_alloc_frac=float(allocated.sum() / gpu_s) if gpu_s else 0.0,
         decisions=len(decide_s),
         decide_p50_s=float(np.median(took)),
         decide_max_s=float(took.max()),

@@ -1,7 +1,7 @@
 """How events about nodes change the state.
 
-Executors may tell of a node late, twice, or after it has gone: what is not known is passed over, and what is told again
-changes nothing. Jobs stay wherever their devices stay.
+Executors may report a node late, twice, or after it has left: what is not known is passed over, and what is reported
+again changes nothing. Jobs stay wherever their devices stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOWHERE = Placement(())
 
 
 def is_news(state: ClusterState, event: NodeEvent) -> bool:
-    """Whether an event changes anything: executors tell all they see when they begin again."""
+    """Whether an event changes anything: executors report all they see when they start again."""
     if isinstance(event, (NodeAdded, NodeChanged)):
         row = state.nodes.row(event.node.name)
         if row is None:
@@ -237,12 +237,12 @@ def _requeue_from(
     interrupted: Iterable[tuple[int, float]] = (),
 ) -> None:
     """Jobs that lose their place, and those that were still saving there, wait again with what they kept."""
-    told = dict(interrupted)
+    kept = dict(interrupted)
     placed = [job for job, placement in state.placed.items() if hit(placement)]
-    saving = [job for job in told if state.status(job) is Status.SUSPENDING]
-    saving += [job for job, placement in state.leaving.items() if job not in told and hit(placement)]
+    saving = [job for job in kept if state.status(job) is Status.SUSPENDING]
+    saving += [job for job, placement in state.leaving.items() if job not in kept and hit(placement)]
     for job in (*placed, *saving):
-        requeue(state, job, PENDING, told.get(job, state.jobs.saved_steps.item(job)), state.now_s)
+        requeue(state, job, PENDING, kept.get(job, state.jobs.saved_steps.item(job)), state.now_s)
 
 
 NODE_HANDLERS: dict[type[Event] | type[Command], Handler] = {

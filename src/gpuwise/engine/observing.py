@@ -79,7 +79,7 @@ def events_of(state: ClusterState, seen: AttemptObserved) -> Sequence[Event]:
 
 
 def own_steps(state: ClusterState, job: int, seen: AttemptObserved) -> float | None:
-    """A job's own step in the engine's steps; None if it does not say how many there are and nobody else did."""
+    """A job's own step in the engine's steps; None if it does not say how many there are and they were not declared."""
     if seen.step is None or not math.isfinite(seen.step):
         return None
     total: float = state.jobs.steps.item(job)
@@ -128,7 +128,7 @@ def _gone(state: ClusterState, job: int, status: int, seen: AttemptObserved) -> 
         return (JobSuspended(_moment(state, job, seen.at_s), job, _kept(state, job, seen)),)
     if seen.phase is Phase.REFUSED and status == STARTING:
         return _refused(state, job, seen)
-    lost = replace(seen.details, cause=Cause.LOST, text=seen.details.text or "it was stopped by somebody else")
+    lost = replace(seen.details, cause=Cause.LOST, text=seen.details.text or "it was stopped from outside gpuwise")
     return _failed(state, job, seen._replace(details=lost))
 
 
@@ -218,7 +218,7 @@ def judge(cause: Cause, detail: str, history: History, memory: AttemptMemory) ->
 
 
 def back_off_s(refusals: int) -> float:
-    """How long a job waits after its start was refused so many times in a row."""
+    """How long a job waits after ``refusals`` refused starts in a row."""
     return min(FIRST_BACK_OFF_S * 2.0 ** min(refusals - 1, 60), LONGEST_BACK_OFF_S)
 
 

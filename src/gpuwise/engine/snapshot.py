@@ -15,11 +15,11 @@ from gpuwise.engine.journal import JournalError, job_spec, node_spec, placement_
 
 VERSION = 1
 _COURSE = ("steps", *tuple(JobTable.COLUMNS)[tuple(JobTable.COLUMNS).index("status") :])
-"""The columns that say how far a job has come; steps are what this is counted in, also where they are not known."""
+"""The columns of a job's progress; steps are what this is counted in, also where they are not known."""
 
 
 def snapshot(state: ClusterState) -> dict[str, Any]:
-    """Everything a state needs to go on, as plain values."""
+    """Everything a state needs to continue, as plain values."""
     capacity, jobs = state.capacity, state.jobs
     live = [job for job in range(state.submitted) if state.status(job) not in ENDED]
     return {

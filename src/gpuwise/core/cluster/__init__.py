@@ -1,1 +1,1 @@
-"""What the cluster is: its nodes, what is free on them, who waits, and the state as a whole."""
+"""What the cluster is: its nodes, what is free on them, the queue, and the state as a whole."""

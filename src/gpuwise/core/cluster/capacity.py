@@ -1,4 +1,4 @@
-"""What is free on every node, and how it is taken, given back, claimed by others, and changed with the nodes."""
+"""What is free on every node: whole GPUs, shared ones, MIG slices, CPUs and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuwise.core.cluster.eligible import EligibleNodes
 from gpuwise.core.cluster.host import HostResources
 from gpuwise.core.cluster.mig_slices import MigSlices
-from gpuwise.core.cluster.nodes import NodeSet, NodeTable, members
+from gpuwise.core.cluster.nodes import NodeTable, members
 from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.whole_gpus import replaced
 from gpuwise.core.commands import Placement
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
     """What others than running jobs use of a node now."""
 
     devices: tuple[tuple[int, float, bool], ...] = ()
-    """Device, memory in use there, and whether somebody computes there, so that nobody else should."""
+    """Device, memory in use there, and whether another process computes there, so that no job should."""
     cpus: float = 0.0
     memory_bytes: float = 0.0
 
@@ -49,7 +49,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         for node in range(len(nodes)):
             self.add_node(node)
 
-    # -- nodes come and go ---------------------------------------------------------------------------------------
+    # -- nodes are added, changed and removed --------------------------------------------------------------------
 
     def add_node(self, node: int) -> None:
         """Makes room for a row of the node table that is new, or was removed before."""
@@ -68,7 +68,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         self._clear_eligible()
 
     def change_node(self, node: int, spec: NodeSpec) -> None:
-        """Makes a node on which nothing is placed another; devices that stay keep their cuts, losses and claims."""
+        """Makes a node on which nothing is placed another; devices that stay keep their slices, losses and claims."""
         kept = self.nodes.specs[node].kept_devices(spec)
         down, lost, claim = node in self.down, self.lost.get(node, 0), self.claims.get(node)
         layouts = {device: cut for (each, device), cut in self.layouts.items() if each == node}
@@ -94,7 +94,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         self._shut_devices(node)
         for where in [where for where in self.layouts if where[0] == node]:
             self.repartition(*where, ())
-        self._forget_idle(node)
+        self._drop_idle(node)
 
     def set_device_up(self, node: int, device: int, up: bool) -> None:
         """Puts an empty device back in service, or takes it out."""
@@ -103,7 +103,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         self._shut_devices(node)
 
     def set_claim(self, node: int, claim: Claim) -> None:
-        """Says what others use of a node now; what jobs hold stays theirs until they leave."""
+        """Sets what others use of a node now; jobs keep what they have until they leave."""
         if claim == self.claims.get(node, Claim()):
             return
         self.claims = replaced(self.claims, node, claim if claim != Claim() else None)
@@ -122,23 +122,14 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
             self._follow_shut_sharing(node, device)
             self._follow_shut_slices(node, device)
 
-    # -- what would fit ------------------------------------------------------------------------------------------
-
-    def at_least(self, gpu_type: int, count: int) -> NodeSet:
-        """The nodes of a type with ``count`` or more idle devices, whoever may have them."""
-        found = 0
-        for nodes in self.by_idle[gpu_type][count:]:
-            found |= nodes
-        return found
-
-    # -- taking and giving ---------------------------------------------------------------------------------------
+    # -- placements ----------------------------------------------------------------------------------------------
 
     def fork(self) -> Capacity:
         """A copy to try things on; large arrays are copied when they are first written to."""
         twin = object.__new__(Capacity)
         if self._borrowed is not _SHARED:
             self._borrowed = _SHARED
-            for name in _ARRAYS:  # whoever wants to write to one makes a copy
+            for name in _ARRAYS:  # writing to one takes a copy
                 getattr(self, name).flags.writeable = False
         _copy(self, twin)
         twin.idle, twin.up = self.idle.copy(), self.up.copy()
@@ -147,7 +138,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         return twin
 
     def take(self, placement: Placement, shape: Shape) -> None:
-        """Hands out a placement; fails if any of it is not free, and then leaves nothing changed."""
+        """Allocates a placement; fails, and changes nothing, if any of it is not free."""
         needs = self._checked_host(placement, shape) if shape.needs_host else None
         if placement.sharing is EXCLUSIVE:
             if self.claimed_memory:
@@ -161,9 +152,9 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
             self._use_host(needs)
 
     def retake(self, placement: Placement, shape: Shape) -> None:
-        """Undoes `give`: hands out again what was held before, also where a drain or a claim gives nobody new a place.
+        """Undoes `give`: allocates again what a job had, even where a drain or a claim lets no other job start.
 
-        Fails, and changes nothing, if somebody else has it now.
+        Fails, and changes nothing, if another job has it now.
         """
         if placement.sharing is EXCLUSIVE:
             self._retake_whole(placement.grants)
@@ -178,19 +169,19 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
     def retake_from(
         self, origin: Capacity, placement: Placement, shape: Shape, newcomers: Collection[int] = ()
     ) -> None:
-        """Hands out again what a job has in ``origin``; fails if what was handed out since does not leave it enough.
+        """Allocates again what a job has in ``origin``; fails if what was allocated since does not leave enough.
 
-        Where a claim has left less than nothing, that is no matter as long as no job is new on the node
-        (``newcomers``): whoever is must find room beside all others.
+        Where a claim has left less than nothing, that does not matter as long as no job is new on the node
+        (``newcomers``): a new job must find room beside all others.
         """
         try:
             self.take(placement, shape)
             return
-        except OverAllocationError:  # drained, claimed by others, or given away: only the first two do not matter
+        except OverAllocationError:  # drained, claimed by others, or allocated: only the first two do not matter
             self.retake(placement, shape)
         if self._is_overdrawn(placement, origin, newcomers):
             self.give(placement, shape)
-            raise OverAllocationError(f"node {self.nodes.names[placement.nodes[0]]}: part of it was given to others")
+            raise OverAllocationError(f"node {self.nodes.names[placement.nodes[0]]}: other jobs have part of it now")
 
     def _is_overdrawn(self, placement: Placement, origin: Capacity, newcomers: Collection[int]) -> bool:
         """Whether less is left where a placement is than nothing, or than was left in the first place."""
@@ -208,7 +199,7 @@ class Capacity(EligibleNodes, MigSlices, HostResources):
         return any(self.open_memory[at] < least(at[0], origin.open_memory[at]) for at in placement.devices())
 
     def give(self, placement: Placement, shape: Shape) -> None:
-        """Takes a placement back."""
+        """Frees a placement."""
         if placement.sharing is EXCLUSIVE:
             for node, devices, _ in placement.grants:
                 self._set_idle(node, self.idle[node] | devices)

@@ -1,4 +1,4 @@
-"""Slices of devices that are partitioned with MIG."""
+"""GPUs that are partitioned with MIG: which slices they have, and which are free."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Layouts = dict[tuple[int, int], tuple[MigSlice, ...]]
 
 
 class MigSlices(WholeGpus):
-    """How devices are cut, and which slices are free."""
+    """The slices of partitioned devices."""
 
     def __init__(self, nodes: NodeTable) -> None:
         super().__init__(nodes)
@@ -25,10 +25,10 @@ class MigSlices(WholeGpus):
         """Free slices of devices that are shut."""
 
     def repartition(self, node: int, device: int, slices: tuple[MigSlice, ...]) -> None:
-        """Cuts an empty device into slices, or makes it whole."""
+        """Partitions an empty device into slices, or makes it whole again."""
         where = (node, device)
-        held = self.layouts.get(where, ())
-        empty = len(self.free_slices.get(where, ())) == len(held) if held else bool(self.idle[node] >> device & 1)
+        before = self.layouts.get(where, ())
+        empty = len(self.free_slices.get(where, ())) == len(before) if before else bool(self.idle[node] >> device & 1)
         if not empty:
             raise OverAllocationError(
                 f"node {self.nodes.names[node]}: device {device} is in use and cannot be repartitioned"

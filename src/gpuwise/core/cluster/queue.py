@@ -1,4 +1,4 @@
-"""The waiting jobs, kept in a policy's order as they come, change and go."""
+"""The queue: waiting jobs, kept in a policy's order as they are added, changed and removed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpuwise.core.decision.guards import ReadOnlyList
 from gpuwise.core.job.table import JobTable
 
 RankKey = Callable[[int], float]
-"""A waiting job's place in line: lowest first, ties by row, that is by submission."""
+"""The rank of a waiting job: lowest first, ties by row, that is by submission."""
 
 Entry = tuple[float, int]
 
 
 class WaitingQueue:
-    """Waiting jobs in lanes, one a shape, each sorted by the policy's key.
+    """Waiting jobs in lanes, one per shape, each sorted by the policy's key.
 
-    Jobs of one shape ask for the same, so when the first of a lane does not fit, nobody behind it does: a decision
+    Jobs of one shape ask for the same, so when the first of a lane does not fit, no other does: a decision
     looks at the heads of a few lanes and not at thousands of jobs.
     """
 
@@ -36,7 +36,7 @@ class WaitingQueue:
         return job in self._entry
 
     def __iter__(self) -> Iterator[int]:
-        """Every waiting job, first in line first."""
+        """Every waiting job, in order."""
         return (job for _, job in merge(*self._lanes.values()))
 
     @property
@@ -45,7 +45,7 @@ class WaitingQueue:
         return {shape: ReadOnlyList(lane) for shape, lane in self._lanes.items()}
 
     def add(self, job: int, key: float | None = None) -> None:
-        """Lines a job up, by the policy's key unless one is given."""
+        """Adds a job, by the policy's key unless one is given."""
         entry = (self.key(job) if key is None else key, job)
         self._entry[job] = entry
         shape = self._jobs.shape_by_row[job].id
@@ -58,7 +58,7 @@ class WaitingQueue:
             insort(lane, entry)
 
     def remove(self, job: int) -> None:
-        """Takes a job out of the line."""
+        """Removes a job."""
         entry = self._entry.pop(job)
         shape = self._jobs.shape_by_row[job].id
         lane = self._lanes[shape]
@@ -68,16 +68,16 @@ class WaitingQueue:
             del lane[bisect_left(lane, entry)]
 
     def discard(self, job: int) -> None:
-        """Takes a job out of the line, if it is in it."""
+        """Removes a job, if it is in the queue."""
         if job in self._entry:
             self.remove(job)
 
     def head(self) -> int:
-        """The job that is first in line."""
+        """The first job."""
         return min(lane[0] for lane in self._lanes.values())[1]
 
     def first_key(self, at_least: float) -> float:
-        """The lowest key that is ``at_least`` so much; infinite if there is none."""
+        """The lowest key from ``at_least`` on; infinite if there is none."""
         found = math.inf
         for lane in self._lanes.values():
             position = bisect_left(lane, (at_least, -1))
@@ -86,7 +86,7 @@ class WaitingQueue:
         return found
 
     def key_of(self, job: int) -> float:
-        """The key a waiting job is lined up by."""
+        """The key by which a waiting job is sorted."""
         return self._entry[job][0]
 
     def walk(self, closed: set[int]) -> Iterator[int]:

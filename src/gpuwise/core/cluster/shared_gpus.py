@@ -1,4 +1,4 @@
-"""Devices open to sharing: what is left of each."""
+"""GPUs that jobs share: what is left of each."""
 
 from __future__ import annotations
 

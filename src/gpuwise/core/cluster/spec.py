@@ -33,7 +33,7 @@ class NodeSpec:
     links: tuple[tuple[int, ...], ...] = ()
     """Groups of GPUs joined by NVLink; the others reach each other over PCIe."""
     schedulable: bool = True
-    """Whether it takes new jobs; one that is drained does not, and keeps those it has."""
+    """Whether it takes new jobs; a drained node does not, and keeps those it has."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(sorted((key, value) for key, value in self.labels)))
@@ -76,7 +76,7 @@ class NodeSpec:
         return next((index for index in range(self.gpus) if self.device_id(index) == device_id), None)
 
     def is_same_machine(self, other: NodeSpec) -> bool:
-        """Whether this is the machine that went by the same name before, as far as their ids tell."""
+        """Whether this is the machine that went by the same name before, as far as their ids show."""
         return not self.uid or not other.uid or self.uid == other.uid
 
     def kept_devices(self, later: NodeSpec) -> dict[int, int]:

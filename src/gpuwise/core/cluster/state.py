@@ -1,4 +1,4 @@
-"""The state of the cluster: who waits, who runs where, what is free. Only the engine changes it."""
+"""The state of the cluster: which jobs wait, which run where, what is free. Only the engine changes it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from gpuwise.core.tables import Array, read_only
 
 
 class Residents:
-    """Who shares a device with whom; jobs alone on whole GPUs are not listed."""
+    """Which jobs share a device; jobs alone on whole GPUs are not listed."""
 
     def __init__(self) -> None:
         self._on: dict[tuple[int, int], list[int]] = {}
 
     def add(self, job: int, placement: Placement) -> None:
-        """A job comes to the devices of a shared placement."""
+        """Puts a job on the devices of a shared placement."""
         for device in placement.devices():
             self._on.setdefault(device, []).append(job)
 
     def remove(self, job: int, placement: Placement) -> None:
-        """A job leaves."""
+        """Takes a job off them."""
         for device in placement.devices():
             self._on[device].remove(job)
             if not self._on[device]:
@@ -58,7 +58,7 @@ class PlacedJobs:
         self._at: dict[int, int] = {}
 
     def add(self, job: int) -> None:
-        """A job gets GPUs."""
+        """Adds a job that got GPUs."""
         count = len(self._at)
         if count == len(self._jobs):
             self._jobs = np.concatenate([self._jobs, np.zeros_like(self._jobs)])
@@ -66,7 +66,7 @@ class PlacedJobs:
         self._at[job] = count
 
     def remove(self, job: int) -> None:
-        """A job gives its GPUs back; the last one takes its place."""
+        """Removes a job that left its GPUs; the last one takes its place."""
         gap = self._at.pop(job)
         last = len(self._at)
         if gap != last:
@@ -88,13 +88,13 @@ class ClusterState:
         self.jobs = JobTable() if jobs is None else jobs
         self.capacity = Capacity(self.nodes)
         self.placed: dict[int, Placement] = {}
-        """Where each job that holds GPUs holds them, in the order they came."""
+        """Where each job that has GPUs is placed, in the order of starts."""
         self.leaving: dict[int, Placement] = {}
         """Where each job that is saving its state before it leaves was placed."""
         self.placed_jobs = PlacedJobs()
         self.residents = Residents()
         self.on_hold: dict[int, str] = {}
-        """Jobs that may not be placed for now, and why not."""
+        """Jobs that may not be placed until they are released, and why not."""
         self.backing_off: dict[int, float] = {}
         """Jobs whose start was refused, and when each may be tried again."""
         self.avoiding: dict[int, float] = {}
@@ -102,7 +102,7 @@ class ClusterState:
         self.parked: dict[str, ParkedMemory] = {}
         """By node, the memory that parked jobs keep there: job, device and bytes."""
         self.requested: dict[str, NodeSpec] = {}
-        """Nodes that were asked for and have not joined yet, by name."""
+        """Nodes that were requested and have not joined yet, by name."""
         self.released: set[str] = set()
         """Nodes that are not needed any more and have not left yet."""
         self.notes: dict[str, dict[int, float]] = {}
@@ -112,7 +112,7 @@ class ClusterState:
         self.waiting = WaitingQueue(self.jobs, self._submitted_at)
         self.beliefs: RateModel = (beliefs or DeclaredRates)(self.jobs, self.nodes)
         self.believed_alone = alone_rates(self.beliefs)
-        """The believed rate of a job that shares its devices with nobody."""
+        """The believed rate of a job alone on its devices."""
 
     def parked_by(self, job: int) -> ParkedMemory:
         """The memory that a job keeps where it is parked: node, device and bytes."""

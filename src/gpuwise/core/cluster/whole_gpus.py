@@ -1,4 +1,4 @@
-"""Devices that nobody uses, with the indexes by which whole GPUs are found."""
+"""Whole GPUs: which are idle, and the indexes by which they are found."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ V = TypeVar("V")
 class WholeGpus:
     """Which devices of every node are idle.
 
-    A device is shut while it is lost, or in use by others than gpuwise: it is not idle, whoever leaves it.
+    A device is shut while it is lost, or in use by others than gpuwise: it is not idle, also when its last job leaves.
     """
 
     def __init__(self, nodes: NodeTable) -> None:
         self.nodes = nodes
         self.idle: list[int] = []
-        """Per node, the devices that nobody uses, as a bit mask."""
+        """Per node, the idle devices, as a bit mask."""
         self.by_idle: list[list[NodeSet]] = []
         """``by_idle[type][k]``: the nodes of that GPU type that take jobs and have exactly ``k`` idle devices."""
         self.idle_total: list[int] = []
@@ -67,7 +67,7 @@ class WholeGpus:
         self.idle_total[gpu_type] += count if up else -count
 
     def _make_idle(self, node: int) -> None:
-        """Enters the node of a row, of which nobody holds anything, as the node table has it."""
+        """Enters an empty node as the node table has it."""
         nodes = self.nodes
         while len(self.by_idle) < len(nodes.types):
             self.by_idle.append([])
@@ -81,7 +81,7 @@ class WholeGpus:
         buckets += [0] * (nodes.gpus.item(node) + 1 - len(buckets))
         self._list(node)
 
-    def _forget_idle(self, node: int) -> None:
+    def _drop_idle(self, node: int) -> None:
         """Takes a node out before its row changes."""
         if self.up[node]:
             self._set_listed(node, False)
@@ -91,12 +91,19 @@ class WholeGpus:
         self._idle_but_shut = replaced(self._idle_but_shut, node)
 
     def _trim(self, gpu_type: int) -> None:
-        """Forgets sizes of nodes that no node of a type has any more: placements read the largest off the index."""
+        """Drops sizes that no node of a type has any more: placements read the largest off the index."""
         nodes = self.nodes
         largest = max((spec.gpus for row, spec in nodes.present() if nodes.type_of[row] == gpu_type), default=-1)
         del self.by_idle[gpu_type][largest + 1 :]
 
     # -- devices -------------------------------------------------------------------------------------------------
+
+    def at_least(self, gpu_type: int, count: int) -> NodeSet:
+        """The nodes of a type with ``count`` or more idle devices, whatever a job requires of nodes."""
+        found = 0
+        for nodes in self.by_idle[gpu_type][count:]:
+            found |= nodes
+        return found
 
     def is_empty(self, node: int, device: int) -> bool:
         """Whether no job of gpuwise is on a whole device, idle or shut."""

@@ -5,19 +5,16 @@ Arrays are numpy's own read-only views, so writing to one is numpy's ``ValueErro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
-
-import numpy as np
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.queue import WaitingQueue
 from gpuwise.core.decision.guards import ReadOnlyList, ReadOnlyLists, guarded, refusal
 from gpuwise.core.errors import ReadOnlyError
-from gpuwise.core.tables import Table, read_only
+from gpuwise.core.tables import Table
 
 T = TypeVar("T", bound=Table)
 
@@ -63,33 +60,10 @@ def read_only_table(table: T) -> T:
 
 
 _CACHES = ("_types_of", "_allowed", "_labelled")
-"""Answers that a capacity keeps for everybody: whoever asks first fills them in."""
+"""Answers that a capacity keeps for all that ask: the first to ask fills them in."""
 _EMPTY = Capacity(NodeTable())
-_KEPT = tuple(name for name, value in vars(_EMPTY).items() if isinstance(value, list) and not name.startswith("_"))
+_LISTS = tuple(name for name, value in vars(_EMPTY).items() if isinstance(value, list) and not name.startswith("_"))
 """The lists of a capacity: always the same objects, so one guard for each is enough."""
-_GUARDS: dict[type, Callable[[Any], Any]] = {
-    np.ndarray: read_only, dict: MappingProxyType, MappingProxyType: lambda mapping: mapping,
-}  # fmt: skip
-_REPLACED = tuple(
-    (name, _GUARDS[type(value)])
-    for name, value in vars(_EMPTY).items()
-    if type(value) in _GUARDS and not name.startswith("_")
-)
-"""Its arrays and dicts: copied when a fork needs them as they were, so they are guarded when they are read."""
-
-
-def _in_common() -> list[tuple[str, Callable[[Any], Any]]]:
-    """What a fork has in common with its origin and could write to, and how that is guarded.
-
-    Arrays that are in common cannot be written to by anybody (`Capacity.fork`).
-    """
-    guards: dict[type, Callable[[Any], Any]] = {list: ReadOnlyList, dict: MappingProxyType}
-    fork = _EMPTY.fork()
-    shared = [(name, type(value)) for name, value in vars(_EMPTY).items() if vars(fork)[name] is value]
-    return [(name, guards[kind]) for name, kind in shared if kind in guards and not name.startswith("_")]
-
-
-_IN_COMMON = _in_common()
 
 
 class ReadOnlyCapacity(_Unwritable, Capacity):
@@ -97,7 +71,7 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
 
     _real: Capacity
     _guards: dict[str, tuple[Any, Any]]
-    """What forks have in common with the cluster's capacity, and how it is guarded: most of it stays the same."""
+    """What arrays and mappings were when they were last read, and how they are guarded: most stay the same."""
 
     def __init__(self, real: Capacity, nodes: NodeTable) -> None:
         object.__setattr__(self, "_real", real)
@@ -105,50 +79,38 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
         object.__setattr__(self, "nodes", nodes)
         for name in _CACHES:
             object.__setattr__(self, name, getattr(real, name))
-        for name in _KEPT:
+        for name in _LISTS:
             guard = ReadOnlyLists if name == "by_idle" else ReadOnlyList
             object.__setattr__(self, name, guard(getattr(real, name)))
 
     def __getattr__(self, name: str) -> Any:
         if name == "_real":
             raise AttributeError("a capacity that was not made of another one")
-        return guarded(getattr(self._real, name))
-
-    def fork(self) -> Capacity:
-        """A copy to try things on; what it still has in common with the cluster's is copied before it is changed."""
-        twin = self._real.fork()
-        for name, guard in _IN_COMMON:
-            setattr(twin, name, self._guarded(name, guard, getattr(twin, name)))
-        twin.nodes = self.nodes
-        return twin
-
-    def _guarded(self, name: str, guard: Callable[[Any], Any], real: Any) -> Any:
-        """What is behind a name, guarded; the same guard as long as it is the same object."""
+        real = getattr(self._real, name)
         known = self._guards.get(name)
         if known is None or known[0] is not real:
-            known = self._guards[name] = (real, guard(real))
+            guard = MappingProxyType(real) if type(real) is dict else guarded(real)
+            known = self._guards[name] = (real, guard)
         return known[1]
+
+    def fork(self) -> Capacity:
+        """A copy to try things on; what it has in common with the cluster's is copied before it is changed."""
+        twin = self._real.fork()
+        twin.nodes, twin.layouts, twin.free_slices = self.nodes, self.layouts, self.free_slices
+        return twin
 
     add_node = change_node = remove_node = set_up = set_device_up = refusal("a method that changes nodes")
     take = retake = retake_from = give = repartition = set_claim = refusal("a method that changes what is free")
-
-
-def _guarding(name: str, guard: Callable[[Any], Any]) -> property:
-    return property(lambda capacity: capacity._guarded(name, guard, getattr(capacity._real, name)))
-
-
-for _name, _guard in _REPLACED:
-    setattr(ReadOnlyCapacity, _name, _guarding(_name, _guard))
 
 
 # -- the waiting jobs --------------------------------------------------------------------------------------------------
 
 
 class ReadOnlyQueue(_Unwritable, WaitingQueue):
-    """The waiting jobs; only the engine lines them up."""
+    """The waiting jobs; only the engine changes the queue."""
 
     def __init__(self, real: WaitingQueue) -> None:
         for name in ("_jobs", "_lanes", "_entry"):
             object.__setattr__(self, name, getattr(real, name))
 
-    add = remove = discard = refusal("a method that changes the line")
+    add = remove = discard = refusal("a method that changes the queue")

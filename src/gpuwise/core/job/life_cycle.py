@@ -13,10 +13,10 @@ class Status(enum.IntEnum):
     """Known, not submitted yet."""
     PENDING = 1
     STARTING = 2
-    """Holds its GPUs; no step yet since a start, resume, move or resize."""
+    """It has GPUs; no step yet since a start, resume, move or resize."""
     RUNNING = 3
     SUSPENDING = 4
-    """Its GPUs are promised to others; it is saving its state."""
+    """Its GPUs are allocated to others next; it is saving its state."""
     SUSPENDED = 5
     SUCCEEDED = 6
     FAILED = 7

@@ -25,12 +25,12 @@ _KEY = r"[A-Za-z0-9][\w.\-/]{0,127}"
 
 
 class Sharing(enum.IntEnum):
-    """How a job holds a GPU."""
+    """How a job uses a GPU."""
 
     EXCLUSIVE = 0
     """Alone on whole GPUs."""
     TIME_SLICE = 1
-    """Turn by turn with its neighbours; each has its share of the time."""
+    """Turn by turn with its neighbours, each for its share of the time."""
     SHARED = 2
     """At the same time as its neighbours, through MPS or plain process sharing."""
     MIG = 3
@@ -43,9 +43,9 @@ ANY_SHARING: frozenset[Sharing] = frozenset(Sharing)
 
 
 def sharing_only(sharing: frozenset[Sharing]) -> str:
-    """For messages: how a job that may not have a GPU alone may hold one, such as ``, held as mig only``."""
+    """For messages: how a job that may not have a GPU alone may use one, such as ``, as mig only``."""
     ways = " or ".join(each.name.lower().replace("_", "-") for each in sorted(sharing))
-    return "" if Sharing.EXCLUSIVE in sharing else f", held as {ways} only"
+    return "" if Sharing.EXCLUSIVE in sharing else f", as {ways} only"
 
 
 COMPUTE_SLICES = 7
@@ -71,7 +71,7 @@ class Source(enum.StrEnum):
     PREDICTED = "predicted"
     """A predictor, from its model."""
     DEFAULT = "default"
-    """Nobody knows; something had to be assumed."""
+    """Not known; something had to be assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class JobNeeds:
         option_help="GPU types it may run on, such as A100,V100.", written="GPU types such as A100,V100",
     )] = ()
     sharing: Annotated[frozenset[Sharing], Property(
-        help="How it may hold a GPU.", option="sharing", metavar="MODES",
-        option_help="How it may hold a GPU: exclusive, time-slice, shared, mig.",
+        help="How it may use a GPU.", option="sharing", metavar="MODES",
+        option_help="How it may use a GPU: exclusive, time-slice, shared, mig.",
         written="exclusive, time-slice, shared or mig, joined by commas",
     )] = ANY_SHARING
     require: Annotated[LabelValues, Property(
@@ -210,7 +210,7 @@ class JobNeeds:
     )] = 0.0
     priority: Annotated[int, Property(
         help="Higher comes first, within what the policy allows.", low=-1e15, high=1e15, option="priority", metavar="N",
-        option_help="Higher goes first, where the policy looks at it.", written="a whole number such as 10",
+        option_help="Higher ranks first, where the policy looks at it.", written="a whole number such as 10",
         column="i8",
     )] = 0
     retries: Annotated[int, Property(

@@ -9,7 +9,7 @@ from gpuwise.core.errors import GpuwiseError
 
 SHOWN_CHARS = 80
 OBVIOUS = 1e9
-"""A bound of this size or more is told only to those who are beyond it."""
+"""A bound of this size or more is named only for a value beyond it."""
 
 
 class PropertyError(GpuwiseError):
@@ -75,7 +75,7 @@ class Property:
     column: str = ""
     """The numpy type of its column in the job table; empty where `Shape` has it."""
     coded: bool = False
-    """Whether its column holds numbers that stand for values."""
+    """Whether its column has numbers that stand for values."""
     in_trace: bool = True
     """Whether a trace may have it."""
 
@@ -88,16 +88,16 @@ class Property:
         return (number > self.low if self.above else number >= self.low) and number <= self.high
 
     def expected(self, noun: str, number: float | None = None) -> str:
-        """What a value must be; an obvious upper bound is told to those who are above it."""
+        """What a value must be; an obvious upper bound is named only for a value above it."""
         words = self.noun or noun
-        told = self.high < OBVIOUS or (number is not None and self.high < number < math.inf)
+        named = self.high < OBVIOUS or (number is not None and self.high < number < math.inf)
         if self.low > -OBVIOUS:
-            between = (" and at most " if self.above else " to ") if told else ""
+            between = (" and at most " if self.above else " to ") if named else ""
             words += f" {'above' if self.above else 'from'} {_plain(self.low)}{between}"
-        elif told:
+        elif named:
             words += " of at most "
-        words += _plain(self.high) if told else ""
-        words += f" {self.unit}" if self.noun and self.unit and (told or self.low > -OBVIOUS) else ""
+        words += _plain(self.high) if named else ""
+        words += f" {self.unit}" if self.noun and self.unit and (named or self.low > -OBVIOUS) else ""
         return words + (", or inf" if self.or_inf else "")
 
 

@@ -15,7 +15,7 @@ from gpuwise.core.job.schema import check, entries, plain, revive
 from gpuwise.core.job.spec import JobSpec, check_together
 
 UNKNOWN_DURATION_S = 3600.0
-"""What is believed of a job's run time when its user says nothing and it never ran before."""
+"""What is assumed of a job's run time when its user says nothing and it never ran before."""
 
 MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_ARRAY, MAX_AFTER = 4096, 128 * 1024, 128 * 1024, 10_000, 1000
 MAX_INDEX = 999_999_999
@@ -30,7 +30,7 @@ class Processes(enum.StrEnum):
     ONE = "one"
     """One, which sees all its GPUs."""
     PER_GPU = "per-gpu"
-    """One a GPU, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set."""
+    """One per GPU, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,11 @@ class JobRequest(JobNeeds):
     )] = ()
     processes: Annotated[Processes, Property(
         help="Started once, or once for each GPU.", option="processes", metavar="one|per-gpu",
-        option_help="One process, or one a GPU.", written="one or per-gpu",
+        option_help="One process, or one per GPU.", written="one or per-gpu",
     )] = Processes.ONE
     time_limit_s: Annotated[float | None, Property(
-        help="How long it may hold GPUs in all; then it is ended.", unit="s", low=0, above=True, high=MOST_SECONDS,
-        option="time_limit", metavar="TIME", option_help="How long it may hold GPUs in all.",
+        help="How long it may have GPUs in all; then it is ended.", unit="s", low=0, above=True, high=MOST_SECONDS,
+        option="time_limit", metavar="TIME", option_help="How long it may have GPUs in all.",
         written="a time such as 12h",
     )] = None
     grace_s: Annotated[float, Property(
@@ -165,6 +165,6 @@ def _size(texts: tuple[str, ...]) -> int:
     return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
 
 
-def _require(name: str, holds: bool, value: object, expected: str) -> None:
-    if not holds:
+def _require(name: str, met: bool, value: object, expected: str) -> None:
+    if not met:
         raise PropertyError(name, value, expected)

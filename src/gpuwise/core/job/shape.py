@@ -49,7 +49,7 @@ class Shape:
     needs_host: bool = field(init=False)
     """Whether it asks for CPUs or memory of the node; a job with roles may, for its tasks."""
     alone: bool = field(init=False)
-    """Whether it may hold GPUs alone."""
+    """Whether it may have GPUs alone."""
     any_node: bool = field(init=False)
     """Whether one node is as good as another: no label is required or preferred, and none is to be avoided."""
 
@@ -116,7 +116,7 @@ def total_host(shape: Shape) -> tuple[float, float]:
 def with_counts(shape: Shape, counts: Mapping[str, int]) -> Shape:
     """The same job with other numbers of tasks; those of roles that are not named stay.
 
-    Raises `PropertyError` where a role may not have so many.
+    Raises `PropertyError` where a role may not have that number.
     """
     unknown = set(counts) - {role.name for role in shape.roles}
     if unknown:
@@ -127,7 +127,7 @@ def with_counts(shape: Shape, counts: Mapping[str, int]) -> Shape:
 
 
 def counts_for(shape: Shape, gpus: int) -> dict[str, int] | None:
-    """How many tasks of each role make so many GPUs; None if no number, or more than one, does.
+    """How many tasks of each role make ``gpus`` GPUs; None if no number, or more than one, does.
 
     Only a job with one elastic role that has GPUs leaves no choice; the others keep their counts.
     """

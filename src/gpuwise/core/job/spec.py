@@ -61,8 +61,8 @@ def check_together(job: JobNeeds, of: str = "") -> None:
     """Raises `PropertyError` if the properties of a job contradict each other."""
     low, high = job.gpu_range
 
-    def require(name: str, holds: bool, expected: str) -> None:
-        if not holds:
+    def require(name: str, met: bool, expected: str) -> None:
+        if not met:
             raise PropertyError(name, getattr(job, name), expected, of)
 
     require("gpus", low <= job.gpus <= high, "between min_gpus and max_gpus")

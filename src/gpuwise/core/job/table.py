@@ -20,13 +20,13 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 
 _DECLARED: Mapping[str, Entry] = entries(JobSpec)
 CODED = tuple(name for name, entry in _DECLARED.items() if entry.about.coded)
-"""The properties whose columns hold numbers that stand for values."""
+"""The properties whose columns have numbers that stand for values."""
 PLAIN = tuple(name for name, entry in _DECLARED.items() if entry.about.column and not entry.about.coded)
-"""The properties whose columns hold their values."""
+"""The properties whose columns have their values."""
 
 
 def _declared_columns() -> dict[str, tuple[str, float]]:
-    """Type and default of the columns that hold what was declared; what must be given has none."""
+    """Type and default of the columns of what was declared; what must be given has none."""
     made: dict[str, tuple[str, float]] = {"shape": ("i4", -1)}
     for name, entry in _DECLARED.items():
         if entry.about.column:
@@ -36,28 +36,28 @@ def _declared_columns() -> dict[str, tuple[str, float]]:
 
 
 class JobTable(Table):
-    """One row a job: what was declared of it, then how far it has come."""
+    """One row per job: what was declared of it, then its progress."""
 
     COLUMNS: ClassVar[Mapping[str, tuple[str, float]]] = {
         **_declared_columns(),
-        # how far it has come
+        # its progress
         "status": ("i1", Status.DECLARED),
         "steps_done": ("f8", 0.0),  # as last reported, at since_s
         "since_s": ("f8", 0.0),
         "rate": ("f8", 0.0),  # believed steps per second from since_s on
         "saved_steps": ("f8", 0.0),  # what a restart would keep
-        "placed_s": ("f8", math.nan),  # when it got the GPUs it holds
-        "attained_gpu_s": ("f8", 0.0),  # GPU time held, up to placed_s
-        "held_gpus": ("f8", 0.0),  # GPUs it holds now, fractions counted as such
-        "held_s": ("f8", 0.0),  # time it held GPUs, up to placed_s
-        "overhead_gpu_s": ("f8", 0.0),  # GPU time held without a step: loading, moving, waiting for others to leave
+        "placed_s": ("f8", math.nan),  # when it got the GPUs it has
+        "attained_gpu_s": ("f8", 0.0),  # GPU time it had, up to placed_s
+        "held_gpus": ("f8", 0.0),  # GPUs it has now, fractions counted as such
+        "held_s": ("f8", 0.0),  # time it had GPUs, up to placed_s
+        "overhead_gpu_s": ("f8", 0.0),  # GPU time without a step: loading, moving, waiting for others to leave
         "first_start_s": ("f8", math.nan),
         "finish_s": ("f8", math.nan),
         "placements": ("i4", 0),  # times it was given GPUs
         "preemptions": ("i4", 0),
         "migrations": ("i4", 0),
         "resizes": ("i4", 0),
-        "held": ("i1", 0),  # may not be placed, for a reason outside the policy
+        "held": ("i1", 0),  # on hold: may not be placed, for a reason outside the policy
         "reported_s": ("f8", math.nan),  # when it last reported its steps
         "reported_steps": ("f8", math.nan),
         "reported_rate": ("f8", math.nan),  # steps per second between its last two reports
@@ -174,7 +174,7 @@ class JobTable(Table):
         self.reshape(row, gpu_memory_bytes=forecast.value)
 
     def reshape(self, row: int, **changes: Any) -> None:
-        """Changes what a job asks for, or what it has of its shape for a while; it must not be in line meanwhile."""
+        """Changes what a job asks for, or what is in its shape for a while; it must not be in the queue meanwhile."""
         old = self.shape_by_row[row]
         key = tuple(changes.get(name, getattr(old, name)) for name in SHAPE_FIELDS)
         passing = tuple(changes.get(name, getattr(old, name)) for name in PASSING)

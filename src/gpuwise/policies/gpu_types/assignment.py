@@ -15,6 +15,7 @@ from gpuwise.core.decision.draft import Draft
 from gpuwise.core.decision.view import ClusterView
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.shape import Shape
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.policies.gpu_types.gains import (
     RATES,
     JobGroup,
@@ -22,7 +23,7 @@ from gpuwise.policies.gpu_types.gains import (
     groups,
     oldest_and_newest,
     outlook,
-    wanted_gpus,
+    wanted_milli,
 )
 from gpuwise.policies.gpu_types.prices import added_prices, log_prices, shares
 from gpuwise.policies.placing.eligible import of_one_type
@@ -61,7 +62,7 @@ class Assignment:
         queued jobs that belong on a type start there in the order of submission.
         """
         view = self.draft.view
-        queued = wanted_gpus(view) > sum(self.draft.capacity.idle_total) + 1e-9
+        queued = wanted_milli(view) > WHOLE_GPU_MILLI * sum(self.draft.capacity.idle_total)
         queue = [group for group in groups(view, self._signal, each=not queued) if group.outlook.by_speed]
         pairs = []
         for number, (group, costs) in enumerate(zip(queue, self._costs(queue, queued, in_order), strict=True)):

@@ -167,9 +167,10 @@ def groups(view: ClusterView, signal: str, each: bool) -> Iterator[JobGroup]:
             yield JobGroup(lane, at, end, outlook(view, lane[at][1], signal), gpus * (end - at))
 
 
-def wanted_gpus(view: ClusterView) -> float:
-    """GPUs that all waiting jobs ask for."""
-    return sum(len(lane) * _gpus(view.jobs.shapes[shape]) for shape, lane in view.waiting.lanes.items())
+def wanted_milli(view: ClusterView) -> int:
+    """Thousandths of GPUs that all waiting jobs ask for."""
+    lanes = ((view.jobs.shapes[shape], lane) for shape, lane in view.waiting.lanes.items())
+    return sum(len(lane) * shape.gpus * shape.milli for shape, lane in lanes)
 
 
 def demand_by_kind(view: ClusterView, signal: str) -> dict[tuple[float, ...], float]:
