@@ -110,7 +110,7 @@ def test_readers_do_not_wait_for_an_unfinished_write(store: SqlStore) -> None:
         assert go_on.wait(10)
 
     with ThreadPoolExecutor(1) as writer:
-        unfinished = writer.submit(store._database.write, slow)
+        unfinished = writer.submit(store.database.write, slow)
         assert written.wait(10)
         try:
             assert [each.status for each in store.jobs()] == ["running"]
@@ -155,12 +155,12 @@ def test_a_setting_has_one_value_whoever_asks_first(place: str) -> None:
 def test_another_process_that_holds_the_file_is_named_as_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(database, "TIMEOUT_S", 0.05)
     path = tmp_path / "gpuwise.db"
     store = open_store(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="another process has locked it; try again when that has ended"):
+    with pytest.raises(StoreError, match="another process has locked it; try again when that process has ended"):
         store.commit(Batch(jobs=[job("1")]))
     assert store.jobs() == []
     other.close()
@@ -170,18 +170,18 @@ def test_another_process_that_holds_the_file_is_named_as_the_cause(
 
 
 def test_more_readers_than_connections_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(database, "_READERS", 1)
-    monkeypatch.setattr(database, "_MOST_READERS", 1)
+    monkeypatch.setattr(database, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(database, "READERS", 1)
+    monkeypatch.setattr(database, "MAX_READERS", 1)
     store = open_store(tmp_path / "gpuwise.db")
 
     def read_while_reading(_connection: Connection) -> None:
         began = time.monotonic()
-        with pytest.raises(StoreError, match="too many readers at once"):
+        with pytest.raises(StoreError, match="too many reads at once"):
             store.jobs()
         assert time.monotonic() - began < 5
 
-    store._database.ask(read_while_reading)
+    store.database.query(read_while_reading)
     assert store.jobs() == []
     store.close()
 
