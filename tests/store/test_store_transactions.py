@@ -76,28 +76,30 @@ def test_nothing_of_a_batch_with_one_bad_row_is_kept(store: SqlStore, fault: Cal
 
 
 def test_whoever_reads_sees_a_batch_whole_or_not_at_all(store: SqlStore) -> None:
-    pair, rounds = ("1", "2"), 50
+    pair, rounds, enough = ("1", "2"), 50, 6
     store.commit(Batch(jobs=[job(uid, step=0.0) for uid in pair]))
     done = threading.Event()
 
-    def read() -> tuple[list[float | None], bool]:
-        seen: list[float | None] = []
+    def read(seen: list[float | None]) -> bool:
         torn = False
         while not done.is_set():
             first, second = store.jobs(uids=pair)
             torn |= first.step != second.step
             seen.append(first.step)
-        return seen, torn
+        return torn
 
+    seen_by: list[list[float | None]] = [[] for _ in range(4)]
     with ThreadPoolExecutor(4) as readers:
-        answers = [readers.submit(read) for _ in range(4)]
-        for step in range(1, rounds + 1):
+        answers = [readers.submit(read, seen) for seen in seen_by]
+        for step in range(1, 100 * rounds):
             store.commit(Batch(jobs=[job(uid, step=float(step)) for uid in pair], lines=[line(step)]))
+            if step >= rounds and min(len(set(seen)) for seen in seen_by) >= enough:
+                break
         done.set()
-    for seen, torn in (answer.result() for answer in answers):
-        assert not torn
+    assert not any(answer.result() for answer in answers)
+    for seen in seen_by:
         assert seen == sorted(seen, key=lambda step: step or 0.0), "a reader went back in time"
-        assert len(set(seen)) > 5, "readers waited for the writer instead of reading beside it"
+        assert len(set(seen)) >= enough, "readers waited for the writer instead of reading beside it"
 
 
 def test_readers_do_not_wait_for_an_unfinished_write(store: SqlStore) -> None:
