@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuwise.api.access.authentication import Rates
+from gpuwise.api.access.limits import Rate
 from gpuwise.api.app import ApiSettings
-from gpuwise.service.live.rate_limits import Rate
 from running import Running
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuwise.api.schema.bodies import JobBody
+from gpuwise.api.schema.job_body import JobBody
 from running import Running
 
 FIELDS = sorted(JobBody.model_fields)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from gpuwise.api.access.limits import StreamLimit
+from gpuwise.api.app import create_app
 from gpuwise.api.schema import answers
 from gpuwise.core.records import UserRole
-from gpuwise.service.live import feed
-from running import Person, Running, wait_for
+from gpuwise.service.live.events import EventFeed
+from running import Person, Running, Server, wait_for
 
 
 def last_of(person: Person) -> int:
@@ -78,11 +80,21 @@ def test_old_events_come_from_the_store(running: Running, monkeypatch: pytest.Mo
     uid = running.bob.submit("true")
     running.bob.ended(uid)
     from_memory = running.bob.get(f"/v1/events?follow=false&after={begin}").json()
-    with monkeypatch.context() as patch:
-        patch.setattr(running.service.feed, "_lines", feed.deque())
+    with restarted_feed(running, monkeypatch):
         from_store = running.bob.get(f"/v1/events?follow=false&after={begin}").json()
     assert from_store == from_memory
     assert [event["kind"] for event in from_store["events"]][:2] == ["JobSubmitted", "Start"]
+
+
+@contextmanager
+def restarted_feed(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A feed that has nothing in memory, as after a restart."""
+    with monkeypatch.context() as patch:
+        patch.setattr(running.service.access, "on_change", running.service.access.on_change)  # put back afterwards
+        fresh = EventFeed(running.controller, running.service.access, running.service.workers)
+        patch.setattr(running.service, "feed", fresh)
+        yield
+        fresh.close()
 
 
 def test_a_list_goes_on_page_by_page(running: Running) -> None:
@@ -99,7 +111,7 @@ def test_a_list_goes_on_page_by_page(running: Running) -> None:
     assert paged == whole
 
 
-def test_nobody_hears_of_the_jobs_of_others(running: Running) -> None:
+def test_nobody_hears_of_the_jobs_of_others(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = last_of(running.bob)
     uid = running.cy.submit("true")
     running.cy.ended(uid)
@@ -110,9 +122,9 @@ def test_nobody_hears_of_the_jobs_of_others(running: Running) -> None:
 
     assert heard_by(running.bob) == heard_by(running.vi) == []
     assert set(heard_by(running.cy)) == set(heard_by(running.ada)) == {uid}
-    running.service.feed._owners.clear()  # a restart, or an old job: whose it is then comes from the store
-    assert heard_by(running.bob) == []
-    assert set(heard_by(running.cy)) == {uid}
+    with restarted_feed(running, monkeypatch):  # whose a job is now comes from the store
+        assert heard_by(running.bob) == []
+        assert set(heard_by(running.cy)) == {uid}
 
 
 def test_a_revoked_token_hears_no_more(running: Running) -> None:
@@ -125,21 +137,20 @@ def test_a_revoked_token_hears_no_more(running: Running) -> None:
 
     def listen() -> None:
         with dee.stream(f"/v1/events?after={begin}") as answer:
-            opened.set()
             for _ in answer.iter_bytes():
-                pass
+                opened.set()
         ended.set()
 
     threading.Thread(target=listen, daemon=True).start()
     assert opened.wait(10)
-    time.sleep(0.3)  # nothing happens, so it sleeps
+    assert dee.get("/v1/status").status_code == 200  # through the same event loop: the stream now waits for events
     assert running.ada.delete(f"/v1/tokens/{made['id']}").status_code == 200
     assert ended.wait(5)
     assert dee.get("/v1/events").status_code == 401
 
 
 def test_a_silent_stream_shows_that_it_is_alive(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BEAT_S", 0.05)
+    monkeypatch.setattr("gpuwise.service.live.events.HEARTBEAT_S", 0.05)
     silent = Person(running.client, running.token("silent", UserRole.VIEWER))
     with silent.stream(f"/v1/events?after={last_of(running.ada)}") as answer:
         lines = answer.iter_lines()
@@ -156,15 +167,18 @@ def test_a_wrong_last_event_id_is_refused(running: Running) -> None:
     assert running.bob.get("/v1/events", headers={"Last-Event-ID": "-1"}).status_code == 422
 
 
-def test_there_are_only_so_many_streams(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running.app.state.streams, "_most_of_one", 1)
-    person = Person(running.client, running.token("one", UserRole.VIEWER))
-    with person.stream("/v1/events") as answer:
+def test_streams_are_limited_per_token(running: Running) -> None:
+    app = create_app(running.service)
+    app.state.streams = StreamLimit(per_token=1)
+    server = Server(app)
+    person, url = Person(running.client, running.token("one", UserRole.VIEWER)), f"{server.url}/v1/events"
+    with person.stream(url) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"
-        with person.stream("/v1/events") as refused:
+        with person.stream(url) as refused:
             assert refused.status_code == 429
             assert int(refused.headers["Retry-After"]) > 0
-    wait_for(lambda: not running.app.state.streams._of, "the stream to be gone")
-    with person.stream("/v1/events") as answer:
+    wait_for(lambda: len(app.state.streams) == 0, "the stream to be closed")
+    with person.stream(url) as answer:
         assert answer.status_code == 200
+    server.close()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuwise.live.intake import NotPossibleError
+from gpuwise.service.live.errors import InvalidError
 from gpuwise.service.live.job_logs import JobLogs
-from gpuwise.service.live.refusals import InvalidError
 from running import Running, wait_for
 
 
@@ -70,7 +70,7 @@ def test_pieces_put_together_are_the_log_whatever_their_size(logs: JobLogs, tmp_
 def test_what_is_no_utf8_is_shown_byte_for_byte(logs: JobLogs, tmp_path: Path) -> None:
     # a lone continuation byte, a character that is broken off, an encoded surrogate (3 bytes), a byte that never occurs
     write(tmp_path, b"a\x80b\xe2\x82c\xed\xa0\x80d\xff")
-    piece = logs.read("7", 0, 100, whole=True)
+    piece = logs.read("7", 0, 100, complete=True)
     assert piece.data == b"a?b??c???d?"
     assert piece.next == piece.size == 11
 
@@ -78,7 +78,7 @@ def test_what_is_no_utf8_is_shown_byte_for_byte(logs: JobLogs, tmp_path: Path) -
 def test_a_character_that_is_not_there_in_full_yet_is_waited_for(logs: JobLogs, tmp_path: Path) -> None:
     write(tmp_path, b"ok \xe2\x82")
     assert logs.read("7", 0, 100).data == b"ok "
-    assert logs.read("7", 0, 100, whole=True).data == b"ok ??"
+    assert logs.read("7", 0, 100, complete=True).data == b"ok ??"
     write(tmp_path, b"ok \xe2\x82\xac")
     assert logs.read("7", 3, 100).data.decode() == "€"
 
@@ -95,11 +95,11 @@ def test_links_are_not_followed(logs: JobLogs, tmp_path: Path) -> None:
     secret.write_text("secret")
     log = folder_of(tmp_path) / "output.log"
     log.symlink_to(secret)
-    with pytest.raises(NotPossibleError, match="not its log"):
+    with pytest.raises(NotPossibleError, match="was replaced"):
         logs.read("7", 0, 10)
     log.unlink()
     os.link(secret, log)
-    with pytest.raises(NotPossibleError, match="not its log"):
+    with pytest.raises(NotPossibleError, match="was replaced"):
         logs.read("7", 0, 10)
 
 
@@ -108,7 +108,7 @@ def test_a_linked_folder_is_not_entered(logs: JobLogs, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "output.log").write_text("secret")
     (tmp_path / "jobs" / "8").symlink_to(elsewhere)
-    with pytest.raises(NotPossibleError, match="not its log"):
+    with pytest.raises(NotPossibleError, match="was replaced"):
         logs.read("8", 0, 10)
 
 
@@ -116,7 +116,7 @@ def test_a_linked_folder_is_not_entered(logs: JobLogs, tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_waited_for(logs: JobLogs, tmp_path: Path, kind: str) -> None:
     log = folder_of(tmp_path) / "output.log"
     os.mkfifo(log) if kind == "pipe" else log.mkdir()
-    with pytest.raises(NotPossibleError, match="not its log"):
+    with pytest.raises(NotPossibleError, match="was replaced"):
         logs.read("7", 0, 10)
 
 

@@ -29,7 +29,7 @@ def test_a_queue_gets_limits_and_loses_them(running: Running, name: str) -> None
     assert name not in listed(running)
     assert running.ada.delete(path).status_code == 404
     refused, done, *_ = running.audit(2)
-    assert done == ("ada", "forget queue", name, "ok")
+    assert done == ("ada", "delete queue", name, "ok")
     assert refused[3].startswith("refused: ")
 
 

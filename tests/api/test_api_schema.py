@@ -13,8 +13,8 @@ from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from gpuwise.api.access.authentication import Rates
+from gpuwise.api.access.limits import Rate
 from gpuwise.api.app import ApiSettings, create_app
-from gpuwise.service.live.rate_limits import Rate
 from running import Running
 
 CHECKS = [

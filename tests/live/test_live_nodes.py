@@ -29,7 +29,7 @@ from gpuwise.live.intake import NotPossibleError
 from gpuwise.live.recovery import node_changes
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
-from gpuwise.service.live.journal_text import tell
+from gpuwise.service.live.journal_text import describe_record
 from gpuwise.service.live.up import LocalDeployment, Settings
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
@@ -111,7 +111,7 @@ def test_lines_name_nodes_as_they_were_called_before_a_restart(store: Store) -> 
     submit(controller, request(gpu_types=("T4",)))
     again = service(store, World(), SIDE, BOX, node("new", 1))
     (start,) = [line for line in store.lines() if line.kind == "Start"]
-    assert tell(start.kind, json.loads(start.body), again.engine.state.nodes.names) == "starts on side:0"
+    assert describe_record(start.kind, json.loads(start.body), again.engine.state.nodes.names) == "starts on side:0"
 
 
 def test_a_restart_on_the_same_nodes_changes_nothing(store: Store) -> None:

@@ -70,7 +70,7 @@ def test_a_look_that_fails_is_made_again() -> None:
 
 def test_a_real_job_is_profiled_and_the_policy_hears_of_it(tmp_path: Path) -> None:
     deployment = LocalDeployment(Settings(state=tmp_path, policy="reactive", devices=1))
-    quick = Profiler(deployment._look, deployment.controller.observe, every_s=0.1, profile_s=0.5)
+    quick = Profiler(deployment.measure_sole_jobs, deployment.controller.observe, every_s=0.1, profile_s=0.5)
     try:
         busy = JobRequest(command=(sys.executable, "-S", "-c", "while True: pass"))
         uid = deployment.controller.submit([busy], "ada").result(10)[0].uid

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import socket
+import threading
+import weakref
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -60,11 +62,11 @@ class TensorDouble:
 
     reads = 0
 
-    def __init__(self, value: float, graph: object = "graph") -> None:
+    def __init__(self, value: float, graph: object = None) -> None:
         self.value, self.graph = value, graph
 
     def detach(self) -> TensorDouble:
-        return TensorDouble(self.value, graph=None)
+        return TensorDouble(self.value)
 
     def item(self) -> float:
         TensorDouble.reads += 1
@@ -93,8 +95,11 @@ def test_without_a_controller_a_tensor_is_never_read() -> None:
 def test_the_graph_of_a_tensor_is_not_kept(receiver: Receiver) -> None:
     job = sdk.attach()
     for _ in job.steps(1):
-        job.report(loss=TensorDouble(1.0))
-        assert job._progress._loss.graph is None
+        loss = TensorDouble(1.0, graph=threading.Event())
+        graph = weakref.ref(loss.graph)
+        job.report(loss=loss)
+        del loss
+        assert graph() is None
 
 
 def test_a_loss_that_is_no_number_is_null(receiver: Receiver) -> None:

@@ -12,11 +12,10 @@ import pytest
 from controller_double import COUNT_UP, ControllerDouble, Processes, clean_environment, free_port, wait_until
 
 from gpuwise.sdk.agreement import Agreement
-from gpuwise.sdk.boundary import Follower, Leader, Leave
+from gpuwise.sdk.boundary import Follower, Leader, Leave, Pauses
 from gpuwise.sdk.checkpoints import Checkpoints
 from gpuwise.sdk.environment import read_environment
 from gpuwise.sdk.messages import Messages
-from gpuwise.sdk.pausing import Pauses
 from gpuwise.sdk.progress import Progress
 from gpuwise.sdk.requests import Requests
 from gpuwise.sdk.saver import Every, Saver
@@ -160,7 +159,7 @@ def test_a_rank_that_ran_ahead_leaves_too(tmp_path: Path) -> None:
     follower.begin(0, None, Every(None, None))
     asked = Requests(None)
     asked.ask("leave")
-    request = asked.look()
+    request = asked.take()
     assert request is not None
     leader.propose(request, at_step=7)
     follower.at(6, time.monotonic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     training.state.save(tmp_path / "state")
     before = (tmp_path / "state").read_bytes()
     training.best["thing"] = Foreign()
-    with pytest.raises(TypeError, match=r"holds test_sdk_torch_state.Foreign.*save plain values"):
+    with pytest.raises(TypeError, match=r"contains test_sdk_torch_state.Foreign.*save plain values"):
         training.state.save(tmp_path / "state")
     assert os.listdir(tmp_path) == ["state"]
     assert (tmp_path / "state").read_bytes() == before
@@ -126,7 +127,7 @@ def test_a_file_of_another_training_is_refused(tmp_path: Path) -> None:
     training.state.save(tmp_path / "state")
     other = TrainingState(training.model, training.optimizer)
     with pytest.raises(
-        ValueError, match="holds extra, model, optimizer, sampler, scheduler, and the training has model"
+        ValueError, match="contains extra, model, optimizer, sampler, scheduler; the training has model"
     ):
         other.load(tmp_path / "state")
 
@@ -149,9 +150,12 @@ def test_tensors_of_torch_are_losses() -> None:
     assert as_number(loss) == 0.5
     assert as_number(torch.tensor([0.5])) == 0.5
     assert as_number(torch.tensor([0.5, 1.0])) is None
+    weight = torch.tensor(0.5, requires_grad=True)
+    graph = weakref.ref(weight)
     job = sdk.attach()
-    job.report(loss=loss)
-    assert job._progress._loss.grad_fn is None
+    job.report(loss=weight * 1)
+    del weight
+    assert graph() is None  # the loss is kept without the graph that leads to it
 
 
 def test_one_process_joins_nobody() -> None:

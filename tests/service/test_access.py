@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwise.api.access.limits import MAX_KEYS, Rate, RateLimit
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.access import SESSION_S, Access, Principal
-from gpuwise.service.live.rate_limits import MOST_KEYS, Rate, RateLimit
-from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
 from gpuwise.store.sql import SqlStore, open_store
 
 
@@ -199,10 +199,10 @@ def test_buckets_are_apart() -> None:
 
 def test_only_so_many_buckets_are_remembered() -> None:
     limit = RateLimit(Rate(per_s=1.0, burst=1.0), Time())
-    for number in range(MOST_KEYS):
+    for number in range(MAX_KEYS):
         limit.take(str(number))
     assert limit.take("0") == 1.0  # used last, so remembered longest
     limit.take("new")
-    assert len(limit._buckets) == MOST_KEYS
+    assert len(limit) == MAX_KEYS
     assert limit.take("0") == 1.0
     assert limit.take("1") == 0.0

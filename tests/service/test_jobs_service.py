@@ -22,10 +22,10 @@ from gpuwise.core.records import UserRole
 from gpuwise.engine.journal import encode
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.access import Caller, Principal
+from gpuwise.service.live.errors import NoAnswerError, NotFoundError
 from gpuwise.service.live.jobs import Query
-from gpuwise.service.live.journal_text import NOISE, log_left_out
-from gpuwise.service.live.refusals import NoAnswerError, NotFoundError
-from gpuwise.service.live.threads import Readers, answer
+from gpuwise.service.live.journal_text import NOT_SHOWN, describe_record
+from gpuwise.service.live.threads import WorkerPool, result_of
 from gpuwise.service.live.up import LocalDeployment, Settings
 
 ADA, BOB, CY = (
@@ -129,25 +129,25 @@ def test_everything_done_is_noted_with_its_outcome(deployment: LocalDeployment) 
 
 def test_an_answer_that_does_not_come_is_given_up() -> None:
     async def ask() -> None:
-        await answer(Future(), 0.01)
+        await result_of(Future(), 0.01)
 
-    with pytest.raises(NoAnswerError, match=r"no answer for 0\.01 s"):
+    with pytest.raises(NoAnswerError, match=r"no answer within 0\.01 s"):
         asyncio.run(ask())
 
 
-def test_readers_call_in_another_thread_and_hand_errors_on() -> None:
-    readers = Readers("test", 1)
+def test_workers_call_in_another_thread_and_raise_its_errors() -> None:
+    workers = WorkerPool("test", 1)
 
     def fail() -> None:
         raise ValueError("no")
 
     async def ask() -> int:
         with pytest.raises(ValueError, match="no"):
-            await readers.run(fail)
-        return await readers.run(int, "17", base=8)
+            await workers.run(fail)
+        return await workers.run(int, "17", base=8)
 
     assert asyncio.run(ask()) == 15
-    readers.close()
+    workers.close()
 
 
 # -- lines of the journal in words --------------------------------------------------------------------------------
@@ -178,40 +178,40 @@ def line_of(kind: type[Any], **changes: Any) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("kind", [*EVENT_TYPES, *COMMAND_TYPES], ids=lambda kind: kind.__name__)
 def test_every_line_has_words(kind: type[Any]) -> None:
     name, body = line_of(kind)
-    told = log_left_out(name, body, ["box"])
-    assert name in NOISE or (told != name and "{" not in told and "None" not in told)
+    told = describe_record(name, body, ["box"])
+    assert name in NOT_SHOWN or (told != name and "{" not in told and "None" not in told)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "told"),
     [
         (JobFailed, {}, "failed: exited with code 1"),
-        (JobFailed, {"will_retry": True}, "failed: exited with code 1; will be tried again"),
-        (JobRevised, {}, "is now believed to need run time 1m30s and memory 1 GiB"),
+        (JobFailed, {"will_retry": True}, "failed: exited with code 1; it will be retried"),
+        (JobRevised, {}, "has a new forecast: run time 1m30s, memory 1 GiB"),
         (
             JobRevised,
             {"duration_s": None, "gpu_memory_bytes": None, "gpu_util_frac": 0.4},
-            "is now believed to need 40% of a GPU's time",
+            "has a new forecast: 40% of a GPU's time",
         ),
-        (Rearrange, {}, "1 jobs change places"),
+        (Rearrange, {}, "1 job is moved"),
     ],
 )
 def test_words_have_the_numbers(kind: type[Any], changes: dict[str, Any], told: str) -> None:
-    assert log_left_out(*line_of(kind, **changes), ["box"]) == told
+    assert describe_record(*line_of(kind, **changes), ["box"]) == told
 
 
 def test_places_are_named() -> None:
     kinds = {kind.__name__: kind for kind in (*EVENT_TYPES, *COMMAND_TYPES)}
-    assert log_left_out(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
-    assert log_left_out(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
-    assert log_left_out(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
-    claimed = log_left_out(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
-    assert claimed == "others use 1 GiB of device GPU-1, 1 CPUs on node box"
-    assert log_left_out(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
+    assert describe_record(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
+    assert describe_record(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
+    assert describe_record(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
+    claimed = describe_record(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
+    assert claimed == "foreign processes use 1 GiB of device GPU-1, 1 CPUs on node box"
+    assert describe_record(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
     gang = on((0, 0))._replace(tasks=(TaskGrant("worker", 0, 1), TaskGrant("ps", 1, 2)))
-    told = log_left_out(*line_of(kinds["Start"], placement=gang), ["box", "host"])
+    told = describe_record(*line_of(kinds["Start"], placement=gang), ["box", "host"])
     assert told == "starts on box:0, 1 worker on box, 2 ps on host"
     without_gpus = gang._replace(grants=())
-    told = log_left_out(*line_of(kinds["Start"], placement=without_gpus), ["box", "host"])
+    told = describe_record(*line_of(kinds["Start"], placement=without_gpus), ["box", "host"])
     assert told == "starts on 1 worker on box, 2 ps on host"
-    assert log_left_out("SomethingNew", {}, []) == "SomethingNew"
+    assert describe_record("SomethingNew", {}, []) == "SomethingNew"

@@ -30,7 +30,7 @@ def fill(store: SqlStore) -> int:
 
 
 def limit_pages(store: SqlStore, pages: int) -> None:
-    store._database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}"))
+    store.database.write(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}"))
 
 
 def test_a_file_that_may_not_grow(sqlite_store: SqlStore) -> None:
@@ -38,7 +38,7 @@ def test_a_file_that_may_not_grow(sqlite_store: SqlStore) -> None:
     kept = fill(sqlite_store)
     assert kept > 0
     for _ in range(3):
-        with pytest.raises(StoreError, match=f"^store {sqlite_store.place}: the disk is full; make room"):
+        with pytest.raises(StoreError, match=f"^store {sqlite_store.place}: the disk is full; free some space"):
             sqlite_store.commit(crash_worker.batch(kept + 1))
         assert crash_worker.batches_in(sqlite_store) == kept
     limit_pages(sqlite_store, 10_000)

@@ -138,7 +138,7 @@ def test_very_many_jobs_can_be_asked_for_by_name(store: SqlStore) -> None:
     all_statuses = [each.name.lower() for each in Status]
     assert [each.uid for each in store.jobs(uids=asked, statuses=all_statuses)] == ["7000", "1"]
     assert [each.uid for each in store.jobs(statuses=[*asked, *STATUSES], limit=2)] == ["70000", "7000"]
-    with pytest.raises(GpuwiseError, match=f"{MAX_UIDS + 1} jobs are asked for; at most {MAX_UIDS} may be at once"):
+    with pytest.raises(GpuwiseError, match=f"uids has {MAX_UIDS + 1} ids; it may have up to {MAX_UIDS}"):
         store.jobs(uids=[*asked, "70000"])
 
 
@@ -168,7 +168,7 @@ Plans = Callable[[], list[str]]
 def plans(sqlite_store: SqlStore) -> Iterator[Plans]:
     """How SQLite answers what it was asked since the last call."""
     asked: list[tuple[str, Any]] = []
-    engine = sqlite_store._database._readers
+    engine = sqlite_store.database.readers
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         asked.append((statement, parameters))

@@ -29,7 +29,7 @@ from gpuwise.store.sql import SqlStore, open_store
 
 def tables_in(place: str) -> set[str]:
     database = Database(locate(place))
-    found = database.ask(lambda connection: set(inspect(connection).get_table_names()))
+    found = database.query(lambda connection: set(inspect(connection).get_table_names()))
     database.close()
     return found
 
@@ -57,11 +57,11 @@ def test_revisions_lead_to_the_tables_that_the_code_knows(store: SqlStore) -> No
         sql = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
         return {str(name): str(sql) for name, sql in connection.exec_driver_sql(sql)}
 
-    assert store._database.ask(differences) == []
-    if store._database.dialect.name == "sqlite":  # alembic compares no conditions and no direction
+    assert store.database.query(differences) == []
+    if store.database.dialect.name == "sqlite":  # alembic compares no conditions and no direction
         made = Database(locate(store.place + ".made"))
         made.write(schema.metadata.create_all)
-        assert store._database.ask(indexes) == made.ask(indexes)
+        assert store.database.query(indexes) == made.query(indexes)
         made.close()
 
 
@@ -90,7 +90,7 @@ def test_a_newer_database_is_refused_and_left_alone(place: str) -> None:
     execute(place, f"UPDATE {schema.REVISION_TABLE} SET version_num = '9999'")
     for _ in range(2):
         with pytest.raises(
-            StoreError, match=r"a newer gpuwise has written it \(.* revision 9999, .*\); update gpuwise"
+            StoreError, match=r"it was written by a newer gpuwise \(revision 9999; .*\); update gpuwise"
         ):
             open_store(place)
     execute(place, f"UPDATE {schema.REVISION_TABLE} SET version_num = '{schema.REVISION}'")
@@ -101,7 +101,7 @@ def test_a_newer_database_is_refused_and_left_alone(place: str) -> None:
 
 def test_a_database_of_something_else_is_refused_and_left_alone(place: str) -> None:
     execute(place, "CREATE TABLE recipes (name TEXT)")
-    with pytest.raises(StoreError, match="it is not a database of gpuwise, it holds recipes; name another"):
+    with pytest.raises(StoreError, match="it is not a gpuwise database, it has the tables recipes; name another"):
         open_store(place)
     assert tables_in(place) == {"recipes"}
 
@@ -114,7 +114,7 @@ def test_not_a_byte_of_a_foreign_file_is_changed(tmp_path: Path) -> None:
     notes.write_text("not a database, but long enough to be looked at as one\n" * 100)
     for path in (foreign, notes):
         before = path.read_bytes()
-        with pytest.raises(StoreError, match="it is not a database of gpuwise"):
+        with pytest.raises(StoreError, match="it is not a gpuwise database"):
             open_store(path)
         assert path.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [foreign, notes]

@@ -55,7 +55,7 @@ def test_a_damaged_file_says_so(tmp_path: Path) -> None:
     store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xa5" * (len(whole) - 8192))
-    with pytest.raises(StoreError, match="it is damaged; put a copy in its place"):
+    with pytest.raises(StoreError, match="it is damaged; restore it from a backup"):
         open_store(path).jobs()
 
 
@@ -68,18 +68,18 @@ def test_a_damaged_file_says_so(tmp_path: Path) -> None:
         ("sqlite:///:memory:", "a database in memory is lost when gpuwise stops; name a file"),
         (
             f"mysql://ann:{SECRET}@host/db",
-            "databases of mysql are not known; name a file, sqlite:///FILE or postgresql",
+            "mysql databases are not supported; name a file, sqlite:///FILE or postgresql",
         ),
-        (f"postgresql://ann:{SECRET}@host:port/db", "the database's URL cannot be read; name a file"),
-        (f"://{SECRET}", "the database's URL cannot be read; name a file"),
-        (f"postgresql://ann:pass@{SECRET}@host/db", "has two @; write one that belongs to the password as %40"),
+        (f"postgresql://ann:{SECRET}@host:port/db", "the database's URL cannot be parsed; name a file"),
+        (f"://{SECRET}", "the database's URL cannot be parsed; name a file"),
+        (f"postgresql://ann:pass@{SECRET}@host/db", "has two @; write an @ in the password as %40"),
         (
             f"postgresql://ann:{SECRET}@127.0.0.1:1/db",
-            r"store postgresql://ann@127.0.0.1:1/db: the server is away; .*refused",
+            r"store postgresql://ann@127.0.0.1:1/db: the server cannot be reached; .*refused",
         ),
         (
             f"postgres://ann@127.0.0.1:1/db?password={SECRET}",
-            "store postgresql://ann@127.0.0.1:1/db: the server is away",
+            "store postgresql://ann@127.0.0.1:1/db: the server cannot be reached",
         ),
         (f"postgresql://ann:{SECRET}@127.0.0.1:1/db?cost={SECRET}", 'invalid connection option "cost"'),
     ],
@@ -95,9 +95,9 @@ def test_a_place_that_does_not_work_is_explained_without_the_password(
 
 
 def test_a_server_that_refuses_says_why(postgres: PostgresServer) -> None:
-    with pytest.raises(StoreError, match=r'the server refuses the connection .*database "nowhere" does not exist'):
+    with pytest.raises(StoreError, match=r'the server refused the connection .*database "nowhere" does not exist'):
         open_store(postgres.url("nowhere"))
-    with pytest.raises(StoreError, match=r'the server refuses the connection .*role "nobody" does not exist'):
+    with pytest.raises(StoreError, match=r'the server refused the connection .*role "nobody" does not exist'):
         open_store(postgres.url(user="nobody"))
 
 
@@ -114,14 +114,16 @@ def test_a_password_is_not_shown_by_a_store_that_works(postgres: PostgresServer)
 def test_what_a_user_put_in_env_is_not_shown(store: SqlStore) -> None:
     """PostgreSQL quotes the whole row that it refuses."""
     refused = job("1", asked={"env": {"API_KEY": SECRET}}, submitted_at=None)
-    with pytest.raises(StoreError, match=r"contradicts what is kept .*submitted_at") as raised:
+    with pytest.raises(StoreError, match=r"contradicts what is stored .*submitted_at") as raised:
         store.commit(Batch(jobs=[refused]))
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
 def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"PostgreSQL needs psycopg; install it by pip install 'gpuwise\[postgres\]'"):
+    with pytest.raises(
+        StoreError, match=r"PostgreSQL needs psycopg; install it with pip install 'gpuwise\[postgres\]'"
+    ):
         open_store("postgresql://localhost/db")
 
 

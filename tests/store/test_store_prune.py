@@ -92,8 +92,8 @@ def test_only_the_last_snapshot_counts(store: SqlStore) -> None:
 
 
 def test_a_lot_is_forgotten_in_several_goes(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prune, "_JOBS_AT_ONCE", 3)
-    monkeypatch.setattr(prune, "_LINES_AT_ONCE", 7)
+    monkeypatch.setattr(prune, "JOBS_AT_ONCE", 3)
+    monkeypatch.setattr(prune, "LINES_AT_ONCE", 7)
     jobs = [ended(str(number), at=1.0) for number in range(1, 11)]
     lines = [line(number) for number in range(1, 31)]
     store.commit(Batch(jobs=jobs, lines=lines, attempts=[full_attempt("10", 1)], snapshot=Snapshot(30, "")))

@@ -282,6 +282,6 @@ def test_a_request_that_cannot_be_read_names_its_job(store: SqlStore) -> None:
     store.commit(Batch(jobs=[replace(full_job(), uid="5")]))
     for broken in ('{"command":[]}', "{", '{"command":["x"],"unheard_of":1}', "[]"):
         statement = schema.jobs.update().values(request=broken)
-        store._database.write(lambda connection, statement=statement: connection.execute(statement))  # type: ignore[misc]
+        store.database.write(lambda connection, statement=statement: connection.execute(statement))  # type: ignore[misc]
         with pytest.raises(StoreError, match="job 5: its request cannot be read"):
             store.job("5")

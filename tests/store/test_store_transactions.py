@@ -76,28 +76,30 @@ def test_nothing_of_a_batch_with_one_bad_row_is_kept(store: SqlStore, fault: Cal
 
 
 def test_whoever_reads_sees_a_batch_whole_or_not_at_all(store: SqlStore) -> None:
-    pair, rounds = ("1", "2"), 50
+    pair, rounds, enough = ("1", "2"), 50, 6
     store.commit(Batch(jobs=[job(uid, step=0.0) for uid in pair]))
     done = threading.Event()
 
-    def read() -> tuple[list[float | None], bool]:
-        seen: list[float | None] = []
+    def read(seen: list[float | None]) -> bool:
         torn = False
         while not done.is_set():
             first, second = store.jobs(uids=pair)
             torn |= first.step != second.step
             seen.append(first.step)
-        return seen, torn
+        return torn
 
+    seen_by: list[list[float | None]] = [[] for _ in range(4)]
     with ThreadPoolExecutor(4) as readers:
-        answers = [readers.submit(read) for _ in range(4)]
-        for step in range(1, rounds + 1):
+        answers = [readers.submit(read, seen) for seen in seen_by]
+        for step in range(1, 100 * rounds):
             store.commit(Batch(jobs=[job(uid, step=float(step)) for uid in pair], lines=[line(step)]))
+            if step >= rounds and min(len(set(seen)) for seen in seen_by) >= enough:
+                break
         done.set()
-    for seen, torn in (answer.result() for answer in answers):
-        assert not torn
+    assert not any(answer.result() for answer in answers)
+    for seen in seen_by:
         assert seen == sorted(seen, key=lambda step: step or 0.0), "a reader went back in time"
-        assert len(set(seen)) > 5, "readers waited for the writer instead of reading beside it"
+        assert len(set(seen)) >= enough, "readers waited for the writer instead of reading beside it"
 
 
 def test_readers_do_not_wait_for_an_unfinished_write(store: SqlStore) -> None:
@@ -110,7 +112,7 @@ def test_readers_do_not_wait_for_an_unfinished_write(store: SqlStore) -> None:
         assert go_on.wait(10)
 
     with ThreadPoolExecutor(1) as writer:
-        unfinished = writer.submit(store._database.write, slow)
+        unfinished = writer.submit(store.database.write, slow)
         assert written.wait(10)
         try:
             assert [each.status for each in store.jobs()] == ["running"]
@@ -155,12 +157,12 @@ def test_a_setting_has_one_value_whoever_asks_first(place: str) -> None:
 def test_another_process_that_holds_the_file_is_named_as_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(database, "TIMEOUT_S", 0.05)
     path = tmp_path / "gpuwise.db"
     store = open_store(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="another process has locked it; try again when that has ended"):
+    with pytest.raises(StoreError, match="another process has locked it; try again when that process has ended"):
         store.commit(Batch(jobs=[job("1")]))
     assert store.jobs() == []
     other.close()
@@ -170,18 +172,18 @@ def test_another_process_that_holds_the_file_is_named_as_the_cause(
 
 
 def test_more_readers_than_connections_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(database, "_READERS", 1)
-    monkeypatch.setattr(database, "_MOST_READERS", 1)
+    monkeypatch.setattr(database, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(database, "READERS", 1)
+    monkeypatch.setattr(database, "MAX_READERS", 1)
     store = open_store(tmp_path / "gpuwise.db")
 
     def read_while_reading(_connection: Connection) -> None:
         began = time.monotonic()
-        with pytest.raises(StoreError, match="too many readers at once"):
+        with pytest.raises(StoreError, match="too many reads at once"):
             store.jobs()
         assert time.monotonic() - began < 5
 
-    store._database.ask(read_while_reading)
+    store.database.query(read_while_reading)
     assert store.jobs() == []
     store.close()
 

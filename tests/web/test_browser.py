@@ -102,7 +102,7 @@ def test_a_job_shows_all_that_is_known_of_it(open_page: Open, address: str, doub
     main = page.locator("main")
     for words in (
         "python train.py --lr 0.1",
-        "as its user says",
+        "declared by its user",
         "does not wait",
         "array index2",
         "suspended75",
@@ -199,7 +199,7 @@ def test_without_a_token_there_is_a_form(open_page: Open, address: str, double: 
     page = open_page(address)
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_have_text("The server does not know this token.")
+    expect(page.get_by_role("alert")).to_have_text("This token is not valid.")
     assert double.asked == ["GET /v1/status", "POST /v1/session"], "a stranger asks no more than needed"
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
@@ -262,7 +262,7 @@ def test_buttons_do_what_they_say(open_page: Open, address: str, double: Double)
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Suspend")).to_be_visible()
     page.get_by_role("button", name="Cancel job").click()
-    page.get_by_role("button", name="Leave it").click()
+    page.get_by_role("button", name="Keep it").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert "POST /v1/jobs/1/cancel" not in double.asked
     page.get_by_role("button", name="Cancel job").click()

@@ -10,15 +10,14 @@ from starlette.exceptions import HTTPException
 
 from gpuwise.api import errors
 from gpuwise.api.access.authentication import Authenticator, Rates
-from gpuwise.api.access.limits import MAX_BODY_BYTES, Shield, SizeLimit
-from gpuwise.api.access.middleware import AccessMiddleware
-from gpuwise.api.access.streams import Streams
-from gpuwise.api.routes import admin as routes_admin
-from gpuwise.api.routes import cluster as routes_cluster
-from gpuwise.api.routes import jobs as routes_jobs
-from gpuwise.api.routes import logs as routes_logs
-from gpuwise.api.routes import public as routes_open
-from gpuwise.api.schema.documented import ANYWHERE, problems
+from gpuwise.api.access.limits import StreamLimit
+from gpuwise.api.access.middleware import (
+    MAX_BODY_BYTES,
+    AccessMiddleware,
+    SecurityHeadersMiddleware,
+    SizeLimitMiddleware,
+)
+from gpuwise.api.routes import admin, cluster, jobs, logs, public
 from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.service.live.service import Service
@@ -34,18 +33,16 @@ LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """How the API guards itself."""
+    """How the API protects itself."""
 
     hosts: frozenset[str] = LOOPBACK
-    """Names this server may be called by, without ports, beside its addresses in numbers."""
+    """Names this server may be called by, without ports, besides its IP addresses."""
     rates: Rates = field(default_factory=Rates)
     max_body_bytes: int = MAX_BODY_BYTES
-    page: bool = True
-    """Whether the page is served at ``/``."""
 
 
 def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI:
-    """The application; whoever runs it closes the service when the server stops."""
+    """The application; its caller closes the service when the server stops."""
     settings = settings or ApiSettings()
     app = FastAPI(
         title="gpuwise",
@@ -53,25 +50,20 @@ def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        responses=problems(*ANYWHERE),
+        responses=errors.documented_problems(*errors.ANYWHERE),
         redirect_slashes=False,
     )
     app.state.service = service
-    app.state.streams = Streams()
+    app.state.streams = StreamLimit()
     app.state.authenticator = Authenticator(service, settings.rates)
-    _add_routes(app)
-    if settings.page:
-        mount(app)
-    app.add_exception_handler(GpuwiseError, errors.on_refusal)
-    app.add_exception_handler(RequestValidationError, errors.on_invalid)
-    app.add_exception_handler(HTTPException, errors.on_http)
-    app.add_middleware(AccessMiddleware, authenticator=app.state.authenticator, hosts=settings.hosts)
-    app.add_middleware(SizeLimit, max_body_bytes=settings.max_body_bytes)
-    app.add_middleware(Shield)
-    return app
-
-
-def _add_routes(app: FastAPI) -> None:
-    for routes in (routes_jobs, routes_logs, routes_cluster, routes_admin, routes_open):
+    for routes in (jobs, logs, cluster, admin, public):
         app.include_router(routes.router, prefix="/v1")
-    app.include_router(routes_open.login_router)
+    app.include_router(public.login_router)
+    mount(app)
+    app.add_exception_handler(GpuwiseError, errors.on_gpuwise_error)
+    app.add_exception_handler(RequestValidationError, errors.on_invalid)
+    app.add_exception_handler(HTTPException, errors.on_http_error)
+    app.add_middleware(AccessMiddleware, authenticator=app.state.authenticator, hosts=settings.hosts)
+    app.add_middleware(SizeLimitMiddleware, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(SecurityHeadersMiddleware)
+    return app

@@ -1,4 +1,4 @@
-"""Errors as answers: one shape of JSON, the right status, nothing of the inside."""
+"""Errors as responses: one shape of JSON, the right status, no internals; and how the OpenAPI schema describes them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from gpuwise.api.schema.patterns import in_words
+from gpuwise.api.schema.answers import Problem
+from gpuwise.api.schema.parameters import in_words
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.property import PropertyError
 from gpuwise.core.records import StoreError
 from gpuwise.live.inbox import BusyError, ClosedError
 from gpuwise.live.intake import LimitError
-from gpuwise.service.live.refusals import (
+from gpuwise.service.live.errors import (
     ForbiddenError,
     InvalidError,
     NoAnswerError,
@@ -29,27 +31,31 @@ from gpuwise.service.live.refusals import (
 
 log = logging.getLogger("gpuwise.api")
 
-CODES: Mapping[int, str] = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    414: "too_long",
-    415: "unsupported_media_type",
-    422: "invalid",
-    429: "too_many_requests",
-    431: "headers_too_large",
-    500: "internal",
-    503: "unavailable",
+CODES: Mapping[int, tuple[str, str]] = {
+    400: ("bad_request", "The request is malformed, or not for this server."),
+    401: ("unauthorized", "The token is missing or not valid."),
+    403: ("forbidden", "The token's role does not allow this."),
+    404: ("not_found", "There is no such thing, or the caller may not see it."),
+    405: ("method_not_allowed", "The method is not allowed here."),
+    408: ("timeout", "The body was not received in time."),
+    409: ("conflict", "Not possible in the current state."),
+    413: ("too_large", "The body is too large."),
+    414: ("too_long", "The URL is too long."),
+    415: ("unsupported_media_type", "The body must be JSON."),
+    422: ("invalid", "A value is wrong; the message names it."),
+    429: ("too_many_requests", "Too many requests, or too many jobs; see Retry-After."),
+    431: ("headers_too_large", "The headers are too large."),
+    500: ("internal", "Internal error; see the service's log."),
+    503: ("unavailable", "Unavailable for the moment; see Retry-After."),
 }
+"""For each status the word for programs, and what it means."""
+ANYWHERE = (400, 401, 403, 405, 408, 413, 414, 422, 429, 431, 500, 503)
+"""Statuses that every route may answer with."""
 RETRY_AFTER_S = 2
-"""When to ask again where nothing better is known."""
-MOST_TOLD = 5
-"""So many mistakes of one request are told."""
+"""When nothing better is known."""
+MAX_MISTAKES = 5
+"""Mistakes of one request that are listed."""
+Responses = dict[int | str, dict[str, Any]]
 
 _STATUS: Mapping[type[GpuwiseError], int] = {
     UnauthorizedError: 401,
@@ -67,20 +73,20 @@ _STATUS: Mapping[type[GpuwiseError], int] = {
 
 
 def problem(status: int, message: str, headers: Mapping[str, str] | None = None, field: str | None = None) -> Response:
-    """An answer that says what is wrong, and with which field."""
+    """A response that says what is wrong, and with which field."""
+    code, _ = CODES.get(status, ("error", ""))
     shown = message.encode("utf-8", "replace").decode()
     about = {} if field is None else {"field": field}
-    body = to_json({"error": {"code": CODES.get(status, "error"), "message": shown, **about}})
     more = dict(headers or {})
     if status in (429, 503):
         more.setdefault("Retry-After", str(RETRY_AFTER_S))
     if status == 401:
         more.setdefault("WWW-Authenticate", 'Bearer realm="gpuwise"')
-    return Response(body, status, more, "application/json")
+    return Response(to_json({"error": {"code": code, "message": shown, **about}}), status, more, "application/json")
 
 
-def refused(error: GpuwiseError) -> Response:
-    """The answer to a request that cannot be met, for a reason that its sender may know."""
+def response_to(error: GpuwiseError) -> Response:
+    """The response to a request that was refused, with a reason that its sender may know."""
     if type(error) is GpuwiseError:
         log.error("a request failed: %s", error)
         return problem(500, str(error))
@@ -92,34 +98,29 @@ def refused(error: GpuwiseError) -> Response:
     return problem(status, str(error), headers, field)
 
 
-def crashed() -> Response:
-    """The answer when something went wrong that nobody foresaw; the log has the rest."""
-    return problem(500, "something went wrong inside the server; see its log")
-
-
-async def on_refusal(request: Request, error: Exception) -> Response:
+async def on_gpuwise_error(request: Request, error: Exception) -> Response:
     """Errors that a user can act on."""
     assert isinstance(error, GpuwiseError)
-    return refused(error)
+    return response_to(error)
 
 
 async def on_invalid(request: Request, error: Exception) -> Response:
-    """Values that are not what they must be, each with its name."""
+    """Invalid values, each with its name."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()
-    told = "; ".join(_mistake(each) for each in found[:MOST_TOLD])
-    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    listed = "; ".join(_mistake(each) for each in found[:MAX_MISTAKES])
+    more = f"; and {len(found) - MAX_MISTAKES} more" if len(found) > MAX_MISTAKES else ""
     place = [str(part) for part in found[0]["loc"][1:2]]
-    return problem(422, told + more, field=place[0] if place else None)
+    return problem(422, listed + more, field=place[0] if place else None)
 
 
-async def on_http(request: Request, error: Exception) -> Response:
+async def on_http_error(request: Request, error: Exception) -> Response:
     """What the framework itself refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return problem(404, f"there is nothing at {request.url.path[:200]}")
+        return problem(404, f"there is nothing at {request.url.path[:200]}; see /openapi.json")
     if error.status_code == 405:
-        return problem(405, f"{request.method} is not possible at {request.url.path[:200]}", error.headers)
+        return problem(405, f"{request.method} is not allowed at {request.url.path[:200]}", error.headers)
     return problem(error.status_code, str(error.detail), error.headers)
 
 
@@ -145,3 +146,18 @@ def _short(value: object) -> str:
         return "not sent as application/json"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def documented_problems(*statuses: int) -> Responses:
+    """Errors that a route may answer with, for the OpenAPI schema."""
+    found: Responses = {}
+    for status in statuses:
+        found[status] = {"model": Problem, "description": CODES[status][1]}
+        if status in (429, 503):
+            found[status]["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return found
+
+
+def documented(model: type[BaseModel], description: str, *errors: int, status: int = 200) -> Responses:
+    """What a route answers with when it succeeds, and errors of its own, for the OpenAPI schema."""
+    return {status: {"model": model, "description": description}, **documented_problems(*errors)}

@@ -23,16 +23,18 @@ class Listening:
 
     host: str = "127.0.0.1"
     port: int = 8787
-    """0 is any that is free."""
+    """0 is any free port."""
     certificate: Path | None = None
     key: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise GpuwiseError("a TLS certificate and its key go together; give both or none")
+            raise GpuwiseError(
+                "the TLS certificate or its key is missing; give both --tls-cert and --tls-key, or neither"
+            )
         if not is_loopback(self.host) and self.certificate is None:
             raise GpuwiseError(
-                f"host is {self.host!r}, which others can reach; tokens would cross the network in the clear. "
+                f"host is {self.host!r}, which is reachable from the network, and tokens would be sent unencrypted. "
                 "Give --tls-cert and --tls-key, or listen on 127.0.0.1"
             )
 
@@ -43,7 +45,7 @@ class Listening:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can be reached from this machine alone."""
+    """Whether a host can only be reached from this machine."""
     if host == "localhost":
         return True
     try:
@@ -53,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 def serve(service: Service, listening: Listening, ready: Callable[[str], None]) -> None:
-    """Serves until told to end; ``ready`` is called with the URL as soon as it listens."""
+    """Serves until a signal ends it; ``ready`` is called with the URL as soon as it listens."""
     bound = bind(listening)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -75,9 +77,9 @@ def serve(service: Service, listening: Listening, ready: Callable[[str], None]) 
 
 
 def bind(listening: Listening) -> socket.socket:
-    """A socket that listens where it should."""
+    """A socket bound to the given address."""
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    # Without the protocol asyncio does not switch off the delay of small packets: 40 ms an answer.
+    # Without the protocol asyncio does not switch off the delay of small packets: 40 ms per response.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -91,17 +93,17 @@ def bind(listening: Listening) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens, and ends streams when it is told to end, so that nobody is waited for."""
+    """Calls back when it listens, and when it ends, so that streams end and do not delay it."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], ending: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], on_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
-        self._ending = ending
+        self._on_ready = ready
+        self._on_shutdown = on_shutdown
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._ready()
+        self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._ending()
+        self._on_shutdown()
         await super().shutdown(sockets)

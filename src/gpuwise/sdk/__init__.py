@@ -1,4 +1,4 @@
-"""For training scripts: three lines for progress, checkpoints on request, resuming and resizing.
+"""For training scripts: progress, checkpoints on request, resuming and resizing in three lines.
 
     from gpuwise import sdk
 
@@ -15,10 +15,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpuwise.sdk.attaching import attach
 from gpuwise.sdk.boundary import Leave
 from gpuwise.sdk.checkpoints import CheckpointError
-from gpuwise.sdk.job import Job
+from gpuwise.sdk.job import Job, attach
 
 if TYPE_CHECKING:
     import gpuwise.sdk.torch as torch

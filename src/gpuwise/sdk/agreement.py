@@ -1,8 +1,8 @@
 """How the ranks of a job agree to leave at the same step, through two files in a folder that all of them see.
 
-Rank 0 writes agreed.json with a step that no rank has passed: in synchronous training nobody gets through a step
-without the others, so that all have read the file by then. At that step the others wait for saved.json. If rank 0 could
-not save, or need not leave any more, it takes agreed.json away, which needs no room on a full disk, and all go on.
+Rank 0 writes agreed.json with a step that no rank has passed: in synchronous training no rank completes a step without
+the others, so that all have read the file by then. At that step the others wait for saved.json. If rank 0 could not
+save, or need not leave any more, it removes agreed.json, which needs no space on a full disk, and all continue.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ class Agreement:
                 path.unlink()
 
     def propose(self, request: Request, at_step: int) -> None:
-        """Tells all ranks to leave at a step."""
+        """Asks all ranks to leave at a step."""
         self._folder.mkdir(parents=True, exist_ok=True)
         write_json(self._agreed_path, {"seq": request.seq, "want": request.want, "at_step": at_step})
 
     def withdraw(self) -> None:
-        """Tells all ranks to go on."""
+        """Lets all ranks continue."""
         with suppress(OSError):
             self._agreed_path.unlink()
 
     def conclude(self, request: Request, step: int, steps: int | None) -> None:
-        """Tells all ranks, and the controller, that the job is saved and leaves."""
+        """Notifies all ranks, and the controller, that the job is saved and leaves."""
         write_json(self._saved_path, {"seq": request.seq, "step": step, "steps": steps})
 
     @property
     def at_step(self) -> int | None:
-        """The step at which to leave; None: run on."""
+        """The step at which to leave; None to continue."""
         at_step = self._agreed.content().get("at_step")
         return at_step if isinstance(at_step, int) else None
 
     @property
     def is_pause(self) -> bool:
-        """Whether the ranks only stand still at that step, however long."""
+        """Whether the ranks only pause at that step, however long."""
         return self._agreed.content().get("want") == PAUSE
 
     @property

@@ -1,12 +1,12 @@
-"""A folder of checkpoints: each is complete or not there, and the one before is kept.
+"""A folder of checkpoints, each written atomically; the one before is kept.
 
     000007-step-1200/       one checkpoint
         state               what save(path) wrote: a file, a folder, or the same with an ending (state.npz)
         manifest.json       its step, and size and checksum of every file
-    latest.json             the newest, for those who only want to know how far it is
+    latest.json             the newest, for the controller
 
 A checkpoint is written under a name that begins with a dot, synced, and then renamed. What counts is the manifest:
-resuming takes the newest checkpoint whose files are as it says, so that a damaged one is passed over.
+resuming takes the newest checkpoint whose files match it, so that a damaged one is ignored.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Checkpoints:
         if names:
             raise CheckpointError(
                 f"none of the checkpoints in {self._folder} is intact: {', '.join(names)}; "
-                "move them away to begin from the start"
+                "move them away to start from the beginning"
             )
         return None
 
     @property
     def damaged(self) -> list[str]:
-        """Checkpoints that were passed over."""
+        """Checkpoints that were ignored."""
         return sorted(self._damaged)
 
     def save(self, save: Callable[[Path], object], step: int, steps: int | None) -> None:
@@ -151,7 +151,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _fingerprint(path: Path) -> list[int]:
-    """Size and CRC-32 of a file, which find a damaged one at 3 GB/s; nobody here wants to forge one."""
+    """Size and CRC-32 of a file, which detect damage, not forgery, at 3 GB/s."""
     checksum = size = 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

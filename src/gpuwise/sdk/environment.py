@@ -1,4 +1,4 @@
-"""What a process is told about itself: by the controller, by a launcher such as torchrun, or by nobody."""
+"""The environment variables that describe a process, set by the controller or by a launcher such as torchrun."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 
 class Environment(NamedTuple):
-    """A process's job, its place among the job's processes, and where it meets the controller."""
+    """A process's job, its rank in it, and how it reaches the controller."""
 
     job: str
     attempt: int
     token: str
     socket: str
-    """Where messages go; empty: nowhere."""
+    """Where messages go; empty if there is no controller."""
     attempt_dir: Path | None
-    """Where the controller asks for something; None: there is no controller."""
+    """Where the controller writes requests; None if there is no controller."""
     checkpoint_dir: Path | None
     gpus: int
     rank: int

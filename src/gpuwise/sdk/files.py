@@ -1,4 +1,4 @@
-"""Small JSON files that are whole or not there, and files that are on disk before they are named."""
+"""Files that are replaced atomically, and synced to disk; small JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is none that can be read."""
+    """The object in a JSON file; empty if it cannot be read."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -20,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class WatchedFile:
-    """A JSON file that others replace; it is read only when it is another one than last time."""
+    """A JSON file that other processes replace; it is read only after it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class WatchedFile:
         self._content: dict[str, Any] = {}
 
     def content(self) -> dict[str, Any]:
-        """What it holds now, for the price of a stat; empty if there is nothing that can be read."""
+        """Its content, for the cost of a stat; empty if it cannot be read."""
         try:
             found = os.stat(self._name)
         except OSError:
@@ -41,32 +41,29 @@ class WatchedFile:
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, lasting: bool = True) -> None:
-    """Puts a JSON file in place in one go: readers see the old one or the new one.
+    """Replaces a JSON file atomically: readers see the old one or the new one.
 
-    So it is after a power failure too if it is to be ``lasting``, which takes the time to write it to disk.
+    With ``lasting`` also after a power failure, which takes the time to write it to disk.
     """
-    if not lasting:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(path)
-        return
-    with replacing(path) as temporary:
+    with replacing(path, lasting=lasting) as temporary:
         temporary.write_text(json.dumps(content), encoding="utf-8")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes ``path`` when the block ends well and vanishes when it does not."""
+def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+    """A temporary file, which replaces ``path`` at the end of the block, and is removed if the block fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
-        sync(temporary)
+        if lasting:
+            sync(temporary)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if lasting:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -1,41 +1,47 @@
-"""A training run as its loop sees it."""
+"""A training run as its loop sees it, and attaching one to its controller and its checkpoints."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from gpuwise.sdk.boundary import Boundary
-from gpuwise.sdk.environment import Environment
+from gpuwise.sdk.agreement import Agreement
+from gpuwise.sdk.boundary import Boundary, Follower, Leader, Pauses
+from gpuwise.sdk.checkpoints import Checkpoints
+from gpuwise.sdk.environment import Environment, read_environment
 from gpuwise.sdk.files import write_json
 from gpuwise.sdk.messages import Messages
 from gpuwise.sdk.progress import Progress
-from gpuwise.sdk.requests import CHECKPOINT, Requests
-from gpuwise.sdk.saver import Every
-from gpuwise.sdk.signals import Signals
+from gpuwise.sdk.requests import CHECKPOINT, Requests, SignalHandlers
+from gpuwise.sdk.saver import Every, Saver
+
+logger = logging.getLogger("gpuwise.sdk")
 
 DEFAULT_EVERY_S = 600.0
+SaveOrLoad = Callable[[Path], object]
 
 
 class Job:
-    """A training run: how far it is, where it runs, and its loop. `attach` makes it."""
+    """A training run: its progress, where it runs, and its loop. `attach` makes it."""
 
     step: int
     """Steps done, those before the job was resumed included."""
     resumed: bool
-    """Whether it goes on from a checkpoint."""
+    """Whether it continues from a checkpoint."""
     can_suspend: bool
-    """Whether it can be saved, leave its GPUs, and go on later, elsewhere, or on another number of them."""
+    """Whether it can be checkpointed, release its GPUs, and resume later, elsewhere, or on another number of them."""
     rank: int
     """Which of the job's processes this is, from 0."""
     world_size: int
-    """How many processes the job has."""
+    """The number of processes of the job."""
     gpus: int
-    """How many GPUs the job has, all processes together; without a controller, as many as processes."""
+    """The number of GPUs of all processes together; without a controller, that of processes."""
 
     def __init__(
         self,
@@ -54,7 +60,7 @@ class Job:
         self._progress = progress
         self._requests = requests
         self._boundary = boundary
-        self._signals = Signals(requests.ask) if boundary is not None and not environment.controlled else None
+        self._signals = SignalHandlers(requests.ask) if boundary is not None and not environment.controlled else None
         _attached.add(self)
 
     def steps(
@@ -66,12 +72,12 @@ class Job:
     ) -> Iterator[int]:
         """The steps still to do, counted from 0 over the whole training; without ``total``, until the loop is left.
 
-        Between two steps the job is saved if that was asked for or is due, and `Leave` is raised if it has to go.
+        Between two steps the job is saved if that was requested or is due, and `Leave` is raised if it has to leave.
         """
         return self._steps(total, Every(checkpoint_every_s, checkpoint_every_steps).check())
 
     def report(self, loss: Any = None, samples: Any = None) -> None:
-        """Tells how the step went: its loss, and how many samples it took, over all processes.
+        """Reports the step: its loss, and the number of samples it used, over all processes.
 
         A tensor on a GPU is fine: it is read only when a message is sent, five times a second at most.
         """
@@ -123,9 +129,56 @@ _attached: WeakSet[Job] = WeakSet()
 
 
 def _forked() -> None:
-    """A forked process, a data loader's worker say, is not the one that trains."""
+    """A forked process, such as a worker of a data loader, is not the one that trains."""
     for job in _attached:
         job._disown()
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def attach(
+    save: SaveOrLoad | None = None,
+    load: SaveOrLoad | None = None,
+    *,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    keep: int = 2,
+) -> Job:
+    """Attaches a training script, which then reports progress, saves on request, and resumes where it was.
+
+    ``save(path)`` writes the state of the training to a file or folder at ``path``, ``load(path)`` reads it. If there
+    is a checkpoint, it is loaded at once, on every rank. Checkpoints are in $GPUWISE_CHECKPOINT_DIR, which the
+    controller sets, else in ``checkpoint_dir``; without either, none are made. The ``keep`` newest are kept.
+    """
+    if (save is None) != (load is None):
+        raise ValueError(f"{'load' if load is None else 'save'} is missing; give attach both save and load, or neither")
+    if keep < 1:
+        raise ValueError(f"keep is {keep}; at least 1 checkpoint must be kept")
+    environment = read_environment()
+    messages = Messages(environment)
+    progress = Progress(messages)
+    requests = Requests(environment.attempt_dir)
+    folder = environment.checkpoint_dir or (Path(checkpoint_dir) if checkpoint_dir is not None else None)
+    boundary: Boundary | None = None
+    resumed_at = None
+    if save is not None and load is not None and folder is not None:
+        checkpoints = Checkpoints(folder, keep)
+        agreement = Agreement(environment.attempt_dir or folder)
+        if environment.rank == 0:
+            saver = Saver(checkpoints, save, messages, progress)
+            pauses = Pauses(environment.attempt_dir, requests, messages, progress)
+            boundary = Leader(requests, saver, agreement, pauses, environment.world_size)
+        else:
+            boundary = Follower(agreement)
+        resumed_at = _resume(checkpoints, load)
+    return Job(environment, messages, progress, requests, boundary, resumed_at)
+
+
+def _resume(checkpoints: Checkpoints, load: SaveOrLoad) -> int | None:
+    newest = checkpoints.newest()
+    if checkpoints.damaged:
+        logger.warning("gpuwise: ignored damaged checkpoints: %s", ", ".join(checkpoints.damaged))
+    if newest is None:
+        return None
+    load(newest.state)
+    return newest.step

@@ -1,4 +1,4 @@
-"""Messages to the controller: datagrams that are sent at once or not at all, and never disturb the training."""
+"""Messages to the controller: datagrams that are sent at once or dropped, and never delay the training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_ADDRESS_BYTES = 100
 
 
 class Messages:
-    """Sends to the controller's socket. Rank 0 speaks for the job; others are mute, and so is who has no controller.
+    """Sends to the controller's socket, from rank 0 only; without a controller nothing is sent.
 
-    The socket is looked up by its path each time, so that a controller that was started again is found.
+    The socket is looked up by its path each time, so that a restarted controller is found.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -35,7 +35,7 @@ class Messages:
         self._socket: socket.socket | None = None
 
     def send(self, kind: str, **content: object) -> None:
-        """Sends a message; if nobody listens or the listener is behind, it is lost."""
+        """Sends a message; it is dropped if no process listens, or if the listener is behind."""
         if self.mute:
             return
         try:
@@ -46,7 +46,7 @@ class Messages:
             pass
 
     def close(self) -> None:
-        """Gives the socket back; the next message opens another."""
+        """Closes the socket; the next message opens another."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

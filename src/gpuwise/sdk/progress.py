@@ -1,4 +1,4 @@
-"""How far the training is and how fast it goes, told to the controller now and then."""
+"""The progress and speed of the training, reported to the controller at intervals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Progress:
         self._sent_s = self._due_s = 0.0
 
     def begin(self, step: int, steps: int | None) -> None:
-        """Begins to count at a step; the end of the next one is sent."""
+        """Starts counting at a step; the end of the next one is sent."""
         self._steps, self._sent_step = steps, step
         self._sent_s, self._due_s = monotonic(), math.inf if self._messages.mute else 0.0
         self._samples, self._reported = None, False
 
     def report(self, loss: Any, samples: Any) -> None:
-        """Keeps what was reported of a step. A tensor is not looked at, which would wait for the GPU; only let go."""
+        """Keeps what was reported of a step. A tensor is only detached: reading it would wait for the GPU."""
         self._reported = True
         if loss is not None:
             self._loss = loss.detach() if hasattr(loss, "detach") else loss
@@ -38,7 +38,7 @@ class Progress:
             self._samples = samples if self._samples is None else self._samples + samples
 
     def step_done(self, step: int) -> float:
-        """Counts a step, sends it if it is time to, and says what time it is."""
+        """Counts a step, sends it if that is due, and returns the time."""
         self._reported = False
         now_s = monotonic()
         if now_s >= self._due_s:
@@ -46,13 +46,13 @@ class Progress:
         return now_s
 
     def end(self, step: int) -> None:
-        """Sends the last step, unless it was sent; one that was reported is done, even if the loop was left in it."""
+        """Sends the last step, unless it was sent; a step that was reported counts, even if the loop was left in it."""
         step += self._reported
         if step != self._sent_step and not self._messages.mute:
             self._send(step, monotonic())
 
     def leave_out(self, seconds: float) -> None:
-        """Does not count time that was spent on something else, a checkpoint."""
+        """Leaves out time that was not spent on steps: checkpoints and pauses."""
         self._sent_s += seconds
 
     def _send(self, step: int, now_s: float) -> None:
@@ -71,10 +71,10 @@ class Progress:
 
 
 def as_number(value: Any) -> float | None:
-    """A loss as a plain number, whatever library it comes from; None for what is no finite number."""
+    """A loss of any library as a plain number; None if it is not a finite number."""
     try:
         item = getattr(value, "item", None)
         number = float(item() if callable(item) else value)
-    except Exception:  # a loss that cannot be shown is no reason to end a training
+    except Exception:  # a loss that cannot be shown must not end the training
         return None
     return number if math.isfinite(number) else None

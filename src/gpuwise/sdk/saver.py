@@ -1,4 +1,4 @@
-"""Saves at step boundaries, when asked to and every so often. A save that fails is told, and the training goes on."""
+"""Saves at step boundaries, on request and at intervals; after a save that failed the training continues."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ logger = logging.getLogger("gpuwise.sdk")
 
 
 class Every(NamedTuple):
-    """How often to save without being asked; None: not by this measure."""
+    """How often to save without a request; None is never."""
 
     seconds: float | None
     steps: int | None
 
     def check(self) -> Every:
-        """Raises if there is no sense in it."""
+        """Itself, if the values are valid."""
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(f"checkpoint_every_s is {self.seconds}; it must be above 0, or None for never")
         if self.steps is not None and self.steps < 1:
@@ -46,12 +46,12 @@ class Saver:
         self._saved_step = 0
 
     def begin(self, step: int, steps: int | None, every: Every) -> None:
-        """Begins a loop at a step: what is there now is in the checkpoint it came from, or is the beginning."""
+        """Starts a loop at a step, which counts as saved: it is in the checkpoint it came from, or is the start."""
         self.steps, self._every = steps, every
         self._saved_s, self._saved_step = monotonic(), step
 
     def save_if_due(self, step: int, now_s: float) -> None:
-        """Saves if it is time to."""
+        """Saves if a checkpoint is due."""
         every_s, every_steps = self._every
         by_time = every_s is not None and now_s - self._saved_s >= every_s
         by_steps = every_steps is not None and step % every_steps == 0
@@ -59,12 +59,12 @@ class Saver:
             self.save(step)
 
     def save_at_end(self, step: int) -> None:
-        """Saves the end of the loop, so that a script that is started again finds it done."""
+        """Saves the end of the loop, so that a restarted script finds it done."""
         if self._every != (None, None) and step != self._saved_step:
             self.save(step)
 
     def save(self, step: int, seq: int | None = None) -> bool:
-        """Makes a checkpoint and says whether it could."""
+        """Makes a checkpoint; whether that succeeded."""
         began_s = monotonic()
         try:
             self._checkpoints.save(self._save, step, self.steps)
@@ -79,6 +79,6 @@ class Saver:
         return True
 
     def failed(self, step: int, seq: int | None, error: Exception) -> None:
-        """Tells the log and the controller that the job could not be saved."""
-        logger.error("gpuwise: the job could not be saved at step %d and goes on", step, exc_info=error)
+        """Reports to the log and the controller that the job could not be saved."""
+        logger.error("gpuwise: the job could not be saved at step %d; it continues", step, exc_info=error)
         self._messages.send("save_failed", step=step, seq=seq, error=f"{type(error).__name__}: {error}"[:500])

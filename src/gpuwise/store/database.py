@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -12,21 +14,24 @@ from sqlalchemy import URL, Connection, Dialect, Engine, Executable, QueuePool, 
 from sqlalchemy.exc import DBAPIError
 
 from gpuwise.core.records import StoreError
-from gpuwise.store.checkpoints import Checkpointer
-from gpuwise.store.failures import UnconfirmedError, explained
+from gpuwise.store.errors import UnconfirmedError, store_errors
 from gpuwise.store.place import describe, make_file
 
+log = logging.getLogger("gpuwise.store")
 Result = TypeVar("Result")
 
-_PATIENCE_S = 10
-_READERS, _MOST_READERS = 4, 40
+TIMEOUT_S = 10
+READERS, MAX_READERS = 4, 40
+CHECKPOINT_EVERY_S = 0.5
+CHECKPOINT_BYTES = 4 << 20
+"""A smaller write-ahead log is not moved into the database."""
 _SQLITE_PRAGMAS = (
-    "synchronous = FULL",  # a commit that has returned outlives a power cut
+    "synchronous = FULL",  # a commit that has returned survives a power failure
     "foreign_keys = ON",
     "cache_size = -16384",  # KiB
-    "wal_autocheckpoint = 40000",  # pages of 4 KiB, should the checkpointer not come after
+    "wal_autocheckpoint = 40000",  # pages of 4 KiB, in case the checkpointer falls behind
 )
-_POSTGRES_OPTIONS = {"connect_timeout": str(_PATIENCE_S), "tcp_user_timeout": "30000", "application_name": "gpuwise"}
+_POSTGRES_OPTIONS = {"connect_timeout": str(TIMEOUT_S), "tcp_user_timeout": "30000", "application_name": "gpuwise"}
 _POSTGRES_ON_DISK = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -34,7 +39,7 @@ _POSTGRES_CLAIM = "SELECT pg_try_advisory_lock(hashtext('gpuwise'), hashtext(cur
 
 
 class Database:
-    """One database, SQLite or PostgreSQL; whatever it raises is a `StoreError`."""
+    """One database, SQLite or PostgreSQL; all of its errors are `StoreError`."""
 
     def __init__(self, url: URL) -> None:
         self.place = describe(url)
@@ -44,33 +49,33 @@ class Database:
         self._checkpointer: Checkpointer | None = None
         if _is_sqlite(url):
             path = make_file(url)
-            self._writer, self._readers = _sqlite(path)
+            self._writer, self.readers = _sqlite(path)
             self._checkpointer = Checkpointer(path)
         else:
-            self._writer, self._readers = _postgres(url)
+            self._writer, self.readers = _postgres(url)
 
     @property
     def dialect(self) -> Dialect:
-        """What tells the two kinds of SQL apart."""
+        """SQLite's or PostgreSQL's dialect of SQL."""
         return self._writer.dialect
 
     def read(self, statement: Executable) -> Sequence[Any]:
-        """The rows that answer a question."""
-        return self.ask(lambda connection: connection.execute(statement).fetchall())
+        """The rows that a statement selects."""
+        return self.query(lambda connection: connection.execute(statement).fetchall())
 
-    def ask(self, work: Callable[[Connection], Result]) -> Result:
-        """Does work that only reads, beside other work that reads or writes."""
+    def query(self, work: Callable[[Connection], Result]) -> Result:
+        """Does work that only reads, in parallel to other reads and writes."""
 
         def connect() -> Result:
-            with self._readers.connect() as connection:
+            with self.readers.connect() as connection:
                 return work(connection)
 
         self._require_open()
-        with explained(self.place):
-            return _again_if_away(connect)
+        with store_errors(self.place):
+            return _retry_if_disconnected(connect)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Does work in one transaction, and returns when it is on disk; if it raises, nothing of it is kept."""
+        """Does work in one transaction, and returns when it is on disk; if it raises, it is rolled back."""
 
         def transact() -> Result:
             with self._writer.connect() as connection:
@@ -78,26 +83,28 @@ class Database:
                 _commit(connection)
                 return result
 
-        with self._lock, explained(self.place):
+        with self._lock, store_errors(self.place):
             self._require_open()
-            return _again_if_away(transact)
+            return _retry_if_disconnected(transact)
 
     def use_write_ahead_log(self) -> None:
-        """Lets SQLite read while it writes; the file remembers it."""
+        """Lets SQLite read while it writes; the file keeps that setting."""
         if self.dialect.name != "sqlite":
             return
-        with explained(self.place), self._writer.connect() as connection:
+        with store_errors(self.place), self._writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
-            raise StoreError(f"store {self.place}: its disk cannot be shared by processes; name a file on a local disk")
+            raise StoreError(
+                f"store {self.place}: its disk does not support a write-ahead log; name a file on a local disk"
+            )
 
     def claim(self) -> None:
-        """Keeps other services off a PostgreSQL database while this one has it; a file is guarded by its folder."""
+        """Locks a PostgreSQL database against other services; a SQLite file is locked by its state folder."""
         if self.dialect.name != "postgresql":
             return
-        with explained(self.place):
-            self._claim = self._readers.connect()
+        with store_errors(self.place):
+            self._claim = self.readers.connect()
             claimed = self._claim.execute(text(_POSTGRES_CLAIM)).scalar()
         if not claimed:
             raise StoreError(
@@ -105,12 +112,12 @@ class Database:
             )
 
     def close(self) -> None:
-        """Lets go of all connections."""
+        """Closes all connections."""
         with self._lock:
             self._closed = True
             if self._claim is not None:
                 self._claim.close()
-            self._readers.dispose()
+            self.readers.dispose()
             self._writer.dispose()
         if self._checkpointer is not None:
             self._checkpointer.close()
@@ -124,8 +131,8 @@ def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _again_if_away(work: Callable[[], Result]) -> Result:
-    """Does work once more when its connection turns out to be dead; the server may be back since it was made."""
+def _retry_if_disconnected(work: Callable[[], Result]) -> Result:
+    """Does work once more if its connection was lost; the server may have been restarted."""
     try:
         return work()
     except DBAPIError as error:
@@ -145,7 +152,7 @@ def _commit(connection: Connection) -> None:
 
 def _sqlite(path: Path) -> tuple[Engine, Engine]:
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             for pragma in _SQLITE_PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
@@ -160,7 +167,7 @@ def _sqlite(path: Path) -> tuple[Engine, Engine]:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    """Takes the write lock at once: a transaction that began to read and then wants to write can be refused."""
+    """Takes the write lock at once: a transaction that reads first may be refused when it writes."""
     driver: Any = connection.connection.driver_connection
     driver.execute("BEGIN IMMEDIATE")
 
@@ -170,7 +177,7 @@ def _postgres(url: URL) -> tuple[Engine, Engine]:
     try:
         writer, readers = _engines(url, paramstyle="format", connect_args=options)
     except ModuleNotFoundError as error:
-        raise StoreError("PostgreSQL needs psycopg; install it by pip install 'gpuwise[postgres]'") from error
+        raise StoreError("PostgreSQL needs psycopg; install it with pip install 'gpuwise[postgres]'") from error
     event.listen(writer, "connect", _commit_on_disk)
     return writer, readers
 
@@ -181,8 +188,37 @@ def _commit_on_disk(connection: Any, _record: object) -> None:
 
 
 def _engines(url: URL, **options: Any) -> tuple[Engine, Engine]:
-    """One engine with a single connection, which writes, and one with some that read, each statement by itself."""
-    options |= {"poolclass": QueuePool, "pool_timeout": _PATIENCE_S, "pool_use_lifo": True, "hide_parameters": True}
+    """One engine with a single connection, which writes, and one with several that read, without transactions."""
+    options |= {"poolclass": QueuePool, "pool_timeout": TIMEOUT_S, "pool_use_lifo": True, "hide_parameters": True}
     writer = create_engine(url, pool_size=1, max_overflow=0, **options)
-    more = _MOST_READERS - _READERS
-    return writer, create_engine(url, pool_size=_READERS, max_overflow=more, isolation_level="AUTOCOMMIT", **options)
+    more = MAX_READERS - READERS
+    return writer, create_engine(url, pool_size=READERS, max_overflow=more, isolation_level="AUTOCOMMIT", **options)
+
+
+class Checkpointer:
+    """A thread that moves SQLite's write-ahead log into the database, so that no commit has to wait for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(path.name + "-wal")
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuwise-checkpoint", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(CHECKPOINT_EVERY_S):
+            with contextlib.suppress(FileNotFoundError):
+                if self._log.stat().st_size >= CHECKPOINT_BYTES:
+                    self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            log.warning("%s: its write-ahead log could not be checkpointed: %s", self._path, error)

@@ -21,19 +21,19 @@ def locate(place: str | os.PathLike[str]) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise StoreError(f"the database's URL cannot be read; {_EXPECTED}") from None
+        raise StoreError(f"the database's URL cannot be parsed; {_EXPECTED}") from None
     kind = url.drivername.partition("+")[0]
     if kind == "sqlite":
         return url
     if kind not in ("postgresql", "postgres"):
-        raise StoreError(f"databases of {kind} are not known; {_EXPECTED}")
+        raise StoreError(f"{kind} databases are not supported; {_EXPECTED}")
     if "@" in (url.host or ""):
-        raise StoreError("the database's URL has two @; write one that belongs to the password as %40")
+        raise StoreError("the database's URL has two @; write an @ in the password as %40")
     return url.set(drivername="postgresql+psycopg")
 
 
 def describe(url: URL) -> str:
-    """The place in words, without a password and without options, which can hold one too."""
+    """The place in words, without a password and without options, which may contain one too."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     given = url.query.get("host", "")
@@ -44,7 +44,7 @@ def describe(url: URL) -> str:
 
 
 def make_file(url: URL) -> Path:
-    """The file of a SQLite database; made, for its owner alone, when it is not there yet."""
+    """The file of a SQLite database; created for its owner alone if it does not exist."""
     if url.database in (None, "", ":memory:"):
         raise StoreError(f"a database in memory is lost when gpuwise stops; {_EXPECTED}")
     path = Path(str(url.database)).absolute()

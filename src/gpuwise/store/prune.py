@@ -1,4 +1,4 @@
-"""Forgets old jobs and journal lines, a little at a time, so that who wants to write never waits long."""
+"""Deletes old jobs and journal lines, a few at a time, so that other writes never wait long."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gpuwise.store.database import Database
 from gpuwise.store.rows import split_uid
 from gpuwise.store.schema import LIVE_STATUSES, attempts, jobs, journal, snapshots
 
-_JOBS_AT_ONCE, _LINES_AT_ONCE = 500, 10_000
+JOBS_AT_ONCE, LINES_AT_ONCE = 500, 10_000
 
 
 def prune_jobs(database: Database, ended_before: float) -> int:
-    """Forgets jobs that ended before a time and that no live job comes after; how many rows."""
+    """Deletes jobs that ended before a time and that no live job depends on; returns the number of rows."""
     old = database.read(select(jobs.c.uid, jobs.c.number, jobs.c.status).where(jobs.c.ended_at < ended_before))
     needed = _needed(database)
     uids = [uid for uid, number, status in old if number not in needed and status not in LIVE_STATUSES]
     rows = 0
-    for first in range(0, len(uids), _JOBS_AT_ONCE):
-        some = uids[first : first + _JOBS_AT_ONCE]
+    for first in range(0, len(uids), JOBS_AT_ONCE):
+        some = uids[first : first + JOBS_AT_ONCE]
         rows += _delete(
             database, delete(attempts).where(attempts.c.uid.in_(some)), delete(jobs).where(jobs.c.uid.in_(some))
         )
@@ -28,25 +28,25 @@ def prune_jobs(database: Database, ended_before: float) -> int:
 
 
 def prune_lines(database: Database, keep_lines: int) -> int:
-    """Forgets lines that the last snapshot stands for, but not the newest ones; how many rows."""
-    asked = select(
+    """Deletes lines that the last snapshot replaces, but not the newest ones; returns the number of rows."""
+    query = select(
         select(func.max(snapshots.c.sequence)).scalar_subquery(),
         select(func.max(journal.c.sequence)).scalar_subquery(),
         select(func.min(journal.c.sequence)).scalar_subquery(),
     )
-    ((snapshot, newest, oldest),) = database.read(asked)
+    ((snapshot, newest, oldest),) = database.read(query)
     if snapshot is None or newest is None:
         return 0
     end = min(snapshot, newest - max(keep_lines, 0)) + 1
     rows = 0
-    for first in range(oldest, end, _LINES_AT_ONCE):
-        some = journal.c.sequence.between(first, min(first + _LINES_AT_ONCE, end) - 1)
+    for first in range(oldest, end, LINES_AT_ONCE):
+        some = journal.c.sequence.between(first, min(first + LINES_AT_ONCE, end) - 1)
         rows += _delete(database, delete(journal).where(some))
     return rows
 
 
 def _needed(database: Database) -> set[int]:
-    """The numbers of jobs and arrays that a live job comes after."""
+    """The numbers of jobs and arrays that a live job depends on."""
     live = select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES))
     after = (uid for (request,) in database.read(live) for uid in json.loads(request).get("after", ()))
     return {place[0] for place in map(split_uid, after) if place is not None}

@@ -24,7 +24,7 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def names_of(kind: type[Any]) -> tuple[str, ...]:
-    """The names of a record's fields; columns that hold them as they are have the same names."""
+    """The names of a record's fields; columns that store them unchanged have the same names."""
     return tuple(each.name for each in fields(kind))
 
 
@@ -34,7 +34,7 @@ JOB_COLUMNS = ("uid", "request", *_JOB_FIELDS)
 
 
 def storable(value: Any) -> Any:
-    """A value that both databases can hold: NUL and lone surrogates become �, a number that is none becomes NULL."""
+    """A value that both databases can store: NUL and lone surrogates become �, NaN becomes NULL."""
     if type(value) is str:
         if value.isascii() and "\0" not in value:
             return value
@@ -43,13 +43,13 @@ def storable(value: Any) -> Any:
 
 
 def split_uid(uid: str) -> tuple[int, int] | None:
-    """A uid's number and array index; None is no uid."""
+    """A uid's number and array index; None if it is not a uid."""
     match = _UID.fullmatch(uid)
     return (int(match[1]), NO_INDEX if match[2] is None else int(match[2])) if match else None
 
 
 def command_digest(request: JobRequest) -> str:
-    """What jobs share that run the same command in the same folder, whatever their array index."""
+    """Equal for jobs that run the same command in the same folder, whatever their array index."""
     words = "\0".join((request.workdir, *request.command))
     return hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -76,7 +76,7 @@ def job_record(row: Sequence[Any]) -> JobRecord:
 
 
 def plain_rows(records: Sequence[Any]) -> list[Row]:
-    """The rows of records of one kind that are kept field by field."""
+    """The rows of records of one kind that are stored field by field."""
     values = attrgetter(*names_of(type(records[0])))
     return [tuple(map(storable, values(record))) for record in records]
 

@@ -1,4 +1,4 @@
-"""The tables, and the indexes that the store's questions need."""
+"""The tables, and the indexes that the store's queries need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, Table, Text, text
 
 REVISION = "0002"
-"""The newest revision under ``migrations``; a database that says so is opened without running any."""
+"""The newest revision under ``migrations``; a database at this revision is opened without running any."""
 REVISION_TABLE = "gpuwise_schema"
 
 NO_INDEX = -1
@@ -16,10 +16,10 @@ NO_INDEX = -1
 LIVE_STATUSES = ("declared", "pending", "starting", "running", "suspending", "suspended")
 STATUSES = (*LIVE_STATUSES, "succeeded", "failed", "cancelled")
 SUCCEEDED = "status = 'succeeded'"
-"""The condition of a partial index; a database uses it only for a question in the very same words."""
+"""The condition of a partial index; a database uses the index only for a query with exactly this text."""
 
 DECLARED = "declared"
-"""What rows of an older version say of where their forecasts come from."""
+"""The source of forecasts in rows of older versions."""
 metadata = MetaData()
 _rising = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -95,8 +95,8 @@ jobs = Table(
 )
 
 NEWEST_FIRST = (jobs.c.number.desc(), jobs.c.array_index)
-# The other way round, to be read backwards: new jobs then come at the end of an index, which is faster. Queue and name
-# come last in each: a rare one is looked for in that index alone, which takes milliseconds and no more indexes.
+# Reversed, to be read backwards: new jobs are then appended to an index, which is faster. Queue and name come last in
+# each: a rare one is searched in that index alone, which takes milliseconds and no more indexes.
 _OLDEST_FIRST = (jobs.c.number, jobs.c.array_index.desc(), jobs.c.queue, jobs.c.name)
 Index("jobs_number", *_OLDEST_FIRST)
 Index("jobs_user", jobs.c.user, *_OLDEST_FIRST)

@@ -22,7 +22,7 @@ from gpuwise.core.records import (
     TokenRecord,
 )
 from gpuwise.store.database import Database
-from gpuwise.store.migrate import migrate
+from gpuwise.store.migrations import migrate
 from gpuwise.store.place import locate
 from gpuwise.store.prune import prune_jobs, prune_lines
 from gpuwise.store.rows import (
@@ -51,17 +51,17 @@ from gpuwise.store.schema import (
     snapshots,
     tokens,
 )
-from gpuwise.store.statements import SELECT_JOBS, Writes, newest_jobs
+from gpuwise.store.statements import SELECT_JOBS, WriteStatements, newest_jobs
 
 MAX_UIDS = 10_000
-"""How many jobs may be asked for by name at once."""
+"""The most jobs that may be listed by id at once."""
 _LAST_NUMBER = "store.last_job_number"
-"""The setting that remembers the highest job number when the job itself is forgotten."""
+"""The setting with the highest job number, for when the job itself is deleted."""
 _LARGEST = 2**63 - 1
 
 
 def open_store(place: str | os.PathLike[str]) -> SqlStore:
-    """Opens a store: a file, made when it is not there, or ``postgresql://USER:PASSWORD@HOST/DATABASE``."""
+    """Opens a store: a file, created if it does not exist, or ``postgresql://USER:PASSWORD@HOST/DATABASE``."""
     database = Database(locate(place))
     try:
         migrate(database)
@@ -73,11 +73,11 @@ def open_store(place: str | os.PathLike[str]) -> SqlStore:
 
 
 class SqlStore(Store):
-    """Keeps records in a database. Threads may use it together; what is written is on disk when the call returns."""
+    """Stores records in a database. It is thread-safe; a write is on disk when the call returns."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._writes = Writes.for_dialect(database.dialect)
+        self.database = database
+        self._writes = WriteStatements.for_dialect(database.dialect)
 
     def __repr__(self) -> str:
         return f"SqlStore({self.place!r})"
@@ -85,23 +85,23 @@ class SqlStore(Store):
     @property
     def place(self) -> str:
         """Where the store is, without a password."""
-        return self._database.place
+        return self.database.place
 
     def claim(self) -> None:
-        """Keeps other services off the database; a `StoreError` if one has it already."""
-        self._database.claim()
+        """Locks the database against other services; a `StoreError` if one uses it already."""
+        self.database.claim()
 
     def close(self) -> None:
-        """Lets go of the database."""
-        self._database.close()
+        """Closes the database."""
+        self.database.close()
 
     def meta(self, name: str, default: str) -> str:
-        """A setting of the service; written with ``default`` when it is not there yet."""
-        kept = self._setting(name)
-        if kept is None:
+        """A setting of the service; written with ``default`` if it does not exist."""
+        found = self._setting(name)
+        if found is None:
             self._put((self._writes.new_meta, [(storable(name), storable(default))]))
-            kept = self._setting(name)  # what somebody else may have written in between
-        return default if kept is None else kept
+            found = self._setting(name)  # which another process may have written in between
+        return default if found is None else found
 
     def commit(self, batch: Batch) -> None:
         """Writes a batch in one transaction and returns when it is on disk."""
@@ -117,13 +117,13 @@ class SqlStore(Store):
             work.append((writes.audit, plain_rows(batch.audit)))
         if batch.snapshot:
             work.append((writes.snapshot, plain_rows([batch.snapshot])))
-            work.append((writes.forget_snapshots, [(batch.snapshot.sequence,)]))
+            work.append((writes.delete_snapshots, [(batch.snapshot.sequence,)]))
         if work:
             self._put(*work)
 
     def recover(self) -> tuple[Snapshot | None, list[JournalLine]]:
         """The last snapshot and the lines after it."""
-        last = self._database.read(select(snapshots).order_by(snapshots.c.sequence.desc()).limit(1))
+        last = self.database.read(select(snapshots).order_by(snapshots.c.sequence.desc()).limit(1))
         snapshot = Snapshot(*last[0]) if last else None
         return snapshot, self.lines(after=snapshot.sequence if snapshot else 0, limit=_LARGEST)
 
@@ -134,9 +134,9 @@ class SqlStore(Store):
         )
 
     def last_job_number(self) -> int:
-        """The highest number that a job or array was ever given; 0 is none."""
-        forgotten = int(self._setting(_LAST_NUMBER) or 0)
-        return max(forgotten, self._value(select(func.max(jobs.c.number))) or 0)
+        """The highest number of a job or array so far; 0 is none."""
+        deleted = int(self._setting(_LAST_NUMBER) or 0)
+        return max(deleted, self._value(select(func.max(jobs.c.number))) or 0)
 
     def job(self, uid: str) -> JobRecord | None:
         """One job."""
@@ -156,15 +156,15 @@ class SqlStore(Store):
     ) -> list[JobRecord]:
         """Jobs, newest first; an array's id in ``uids`` means all its tasks; ``before`` is a uid, for the next page."""
         if len(uids) > MAX_UIDS:
-            raise GpuwiseError(f"{len(uids)} jobs are asked for; at most {MAX_UIDS} may be at once")
+            raise GpuwiseError(f"uids has {len(uids)} ids; it may have up to {MAX_UIDS}")
         return self._jobs(
             newest_jobs(
-                user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=_bounded(limit)
+                user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=_clamped(limit)
             )
         )
 
     def count_live(self, user: str) -> int:
-        """How many jobs of a user have not ended."""
+        """The number of a user's jobs that have not ended."""
         live = jobs.c.status.in_(LIVE_STATUSES)
         return int(self._value(select(func.count()).where(jobs.c.user == storable(user), live)))
 
@@ -177,21 +177,21 @@ class SqlStore(Store):
         """Run time (s) and peak memory (bytes, 0 is unknown) of a user's last successes with the same command."""
         same = (jobs.c.user == storable(user), jobs.c.command_digest == command_digest(request), text(SUCCEEDED))
         timed = (jobs.c.started_at.is_not(None), jobs.c.ended_at.is_not(None))
-        last = SELECT_JOBS.where(*same, *timed).order_by(jobs.c.ended_at.desc()).limit(_bounded(limit))
+        last = SELECT_JOBS.where(*same, *timed).order_by(jobs.c.ended_at.desc()).limit(_clamped(limit))
         return [(run_time(job), job.peak_memory_bytes or 0.0) for job in self._jobs(last)]
 
     def attempts(self, uid: str) -> list[AttemptRecord]:
-        """The launches of a job, first one first."""
-        asked = select(attempts).where(attempts.c.uid == storable(uid)).order_by(attempts.c.number)
-        return [plain_record(AttemptRecord, row) for row in self._database.read(asked)]
+        """The launches of a job, oldest first."""
+        query = select(attempts).where(attempts.c.uid == storable(uid)).order_by(attempts.c.number)
+        return [plain_record(AttemptRecord, row) for row in self.database.read(query)]
 
     def lines(self, *, after: int = 0, uid: str | None = None, limit: int = 1000) -> list[JournalLine]:
         """Journal lines after a sequence number, in order."""
-        asked = select(journal).where(journal.c.sequence > _bounded(after))
+        query = select(journal).where(journal.c.sequence > _clamped(after))
         if uid is not None:
-            asked = asked.where(journal.c.uid == storable(uid))
-        asked = asked.order_by(journal.c.sequence).limit(_bounded(limit))
-        return [JournalLine(*row) for row in self._database.read(asked)]
+            query = query.where(journal.c.uid == storable(uid))
+        query = query.order_by(journal.c.sequence).limit(_clamped(limit))
+        return [JournalLine(*row) for row in self.database.read(query)]
 
     def last_sequence(self) -> int:
         """The sequence number of the newest line; 0 is none."""
@@ -199,9 +199,9 @@ class SqlStore(Store):
         return max(newest, self._value(select(func.max(snapshots.c.sequence))) or 0)
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
-        """Forgets jobs that ended before a time, and old lines that a restart does not need; how many rows."""
+        """Deletes jobs that ended before a time, and old lines that a restart does not need; returns the rows."""
         self._put((self._writes.meta, [(_LAST_NUMBER, str(self.last_job_number()))]))
-        return prune_jobs(self._database, ended_before) + prune_lines(self._database, keep_lines)
+        return prune_jobs(self.database, ended_before) + prune_lines(self.database, keep_lines)
 
     def put_token(self, token: TokenRecord) -> None:
         """Adds or changes a token."""
@@ -210,7 +210,7 @@ class SqlStore(Store):
     def tokens(self) -> list[TokenRecord]:
         """All tokens, revoked ones too."""
         return [
-            token_record(row) for row in self._database.read(select(tokens).order_by(tokens.c.created_at, tokens.c.id))
+            token_record(row) for row in self.database.read(select(tokens).order_by(tokens.c.created_at, tokens.c.id))
         ]
 
     def put_queue(self, queue: QueueRecord) -> None:
@@ -218,40 +218,40 @@ class SqlStore(Store):
         self._put((self._writes.queue, [queue_row(queue)]))
 
     def delete_queue(self, name: str) -> bool:
-        """Forgets a queue's limits; whether there were any."""
+        """Deletes a queue's limits; whether there were any."""
         statement = delete(queues).where(queues.c.name == storable(name))
-        return self._database.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return self.database.write(lambda connection: connection.execute(statement).rowcount > 0)
 
     def queues(self) -> list[QueueRecord]:
         """All queues that have limits, by name."""
-        found = [queue_record(row) for row in self._database.read(select(queues))]
+        found = [queue_record(row) for row in self.database.read(select(queues))]
         return sorted(found, key=lambda queue: queue.name)
 
     def audit(self, *, before: int | None = None, limit: int = 100) -> list[tuple[int, AuditEntry]]:
         """Audit entries with their numbers, newest first."""
-        asked = select(audit).order_by(audit.c.id.desc()).limit(_bounded(limit))
+        query = select(audit).order_by(audit.c.id.desc()).limit(_clamped(limit))
         if before is not None:
-            asked = asked.where(audit.c.id < _bounded(before))
-        return [(number, plain_record(AuditEntry, row)) for number, *row in self._database.read(asked)]
+            query = query.where(audit.c.id < _clamped(before))
+        return [(number, plain_record(AuditEntry, row)) for number, *row in self.database.read(query)]
 
     def _put(self, *work: tuple[str, list[Row]]) -> None:
         def put(connection: Connection) -> None:
             for statement, rows in work:
                 connection.exec_driver_sql(statement, rows)
 
-        self._database.write(put)
+        self.database.write(put)
 
     def _setting(self, name: str) -> str | None:
-        rows = self._database.read(select(meta.c.value).where(meta.c.name == storable(name)))
+        rows = self.database.read(select(meta.c.value).where(meta.c.name == storable(name)))
         return str(rows[0][0]) if rows else None
 
-    def _jobs(self, asked: Executable) -> list[JobRecord]:
-        return [job_record(row) for row in self._database.read(asked)]
+    def _jobs(self, query: Executable) -> list[JobRecord]:
+        return [job_record(row) for row in self.database.read(query)]
 
-    def _value(self, asked: Executable) -> Any:
-        return self._database.read(asked)[0][0]
+    def _value(self, query: Executable) -> Any:
+        return self.database.read(query)[0][0]
 
 
-def _bounded(number: int) -> int:
-    """A number that a database can compare with or count to."""
+def _clamped(number: int) -> int:
+    """A number within the range of a database's integers."""
     return min(max(number, 0), _LARGEST)

@@ -1,4 +1,4 @@
-"""The statements that write, made once, and the question that lists jobs."""
+"""The statements that write, compiled once, and the query that lists jobs."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _PAGE = SELECT_JOBS.add_columns(jobs.c.number, jobs.c.array_index)
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """Statements in a database's own words, for rows in the order of their table's columns.
+class WriteStatements:
+    """Statements in a database's own dialect, for rows in the order of their table's columns.
 
-    They go to the driver as they are: to have the toolkit build them anew for each batch takes half a millisecond.
+    They go to the driver as they are: to have SQLAlchemy build them for each batch takes half a millisecond.
     """
 
     new_meta: str
@@ -56,32 +56,32 @@ class Writes:
     line: str
     audit: str
     snapshot: str
-    forget_snapshots: str
+    delete_snapshots: str
     token: str
     queue: str
 
     @classmethod
-    def for_dialect(cls, dialect: Dialect) -> Writes:
+    def for_dialect(cls, dialect: Dialect) -> WriteStatements:
         """The statements for SQLite or PostgreSQL."""
         insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
 
-        def words(statement: Any, columns: Sequence[str] | None = None) -> str:
+        def compiled(statement: Any, columns: Sequence[str] | None = None) -> str:
             return str(statement.compile(dialect=dialect, column_keys=columns))
 
         def put(table: Table) -> str:
             new = insert(table)
             values = {each.name: new.excluded[each.name] for each in table.c if not each.primary_key}
-            return words(new.on_conflict_do_update(index_elements=list(table.primary_key), set_=values))
+            return compiled(new.on_conflict_do_update(index_elements=list(table.primary_key), set_=values))
 
         return cls(
-            new_meta=words(insert(meta).on_conflict_do_nothing()),
+            new_meta=compiled(insert(meta).on_conflict_do_nothing()),
             meta=put(meta),
             job=put(jobs),
             attempt=put(attempts),
-            line=words(insert(journal)),
-            audit=words(insert(audit).inline(), [each.name for each in audit.c if not each.primary_key]),
+            line=compiled(insert(journal)),
+            audit=compiled(insert(audit).inline(), [each.name for each in audit.c if not each.primary_key]),
             snapshot=put(snapshots),
-            forget_snapshots=words(delete(snapshots).where(snapshots.c.sequence < bindparam("sequence"))),
+            delete_snapshots=compiled(delete(snapshots).where(snapshots.c.sequence < bindparam("sequence"))),
             token=put(tokens),
             queue=put(queues),
         )
@@ -97,9 +97,9 @@ def newest_jobs(
     before: str | None,
     limit: int,
 ) -> Select[Any] | CompoundSelect[Any]:
-    """The question for a page of jobs, newest first.
+    """The query for a page of jobs, newest first.
 
-    With several statuses it is asked for each of them, and the answers are merged: an index gives the newest jobs of
+    With several statuses there is one query per status, and the results are merged: an index gives the newest jobs of
     one status in order, but not those of two.
     """
     equal = {jobs.c.user: user, jobs.c.queue: queue, jobs.c.name: name}

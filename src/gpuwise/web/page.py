@@ -1,4 +1,4 @@
-"""Serves the page and what it is made of: a few files of this package, and nothing from elsewhere."""
+"""Serves the page from the files of this package alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICY = "; ".join((
     "require-trusted-types-for 'script'",
     "trusted-types 'none'",
 ))  # fmt: skip
-"""The browser runs the page's own scripts only, talks to this server only, and takes no text for markup."""
+"""The browser runs only the page's own scripts, connects only to this server, and renders no text as markup."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -49,7 +49,7 @@ class Asset:
     etag: str
 
     def answer(self, request: Request) -> Response:
-        """The file, or word that the browser has it already."""
+        """The file, or 304 if the browser has it already."""
         headers = {**HEADERS, "ETag": self.etag}
         if self.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -57,7 +57,7 @@ class Asset:
 
 
 def mount(app: FastAPI) -> None:
-    """Adds the page at ``/`` and its files under ``/static``; none of them needs a token, for none tells anything."""
+    """Adds the page at ``/`` and its files under ``/static``; they contain no data, so they need no token."""
     assets = _assets()
     index = assets.pop("index.html")
 
@@ -74,11 +74,8 @@ def mount(app: FastAPI) -> None:
 
 
 def _assets() -> dict[str, Asset]:
+    bodies = {entry.name: entry.read_bytes() for entry in (files(__package__) / "static").iterdir()}
     return {
-        entry.name: _asset(entry.read_bytes(), MEDIA_TYPES[entry.name.rpartition(".")[2]])
-        for entry in (files(__package__) / "static").iterdir()
+        name: Asset(body, MEDIA_TYPES[name.rpartition(".")[2]], f'"{sha256(body).hexdigest()[:32]}"')
+        for name, body in bodies.items()
     }
-
-
-def _asset(body: bytes, media_type: str) -> Asset:
-    return Asset(body, media_type, f'"{sha256(body).hexdigest()[:32]}"')

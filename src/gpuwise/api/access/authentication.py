@@ -1,4 +1,4 @@
-"""Knows callers by their token, or by the page's cookie, and counts how often they come."""
+"""Who a request comes from, by its token or the page's cookie, and whether they send too many."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
+from gpuwise.api.access.limits import Rate, RateLimit
 from gpuwise.service.live.access import Caller, Principal
-from gpuwise.service.live.rate_limits import Rate, RateLimit
-from gpuwise.service.live.refusals import ForbiddenError, TooManyError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.errors import ForbiddenError, TooManyError, UnauthorizedError, WrongTokenError
 from gpuwise.service.live.service import Service
 
 COOKIE = "gpuwise_session"
@@ -20,16 +20,16 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How often somebody may come."""
+    """The most requests that are accepted."""
 
     requests: Rate = field(default_factory=lambda: Rate(per_s=500.0, burst=20_000.0))
-    """Of each token."""
+    """Per token."""
     failures: Rate = field(default_factory=lambda: Rate(per_s=0.2, burst=20.0))
-    """Wrong tokens from each address."""
+    """Of wrong tokens, per address."""
 
 
 class Authenticator:
-    """Says who a caller is, or refuses them."""
+    """Identifies callers, or refuses them."""
 
     def __init__(self, service: Service, rates: Rates) -> None:
         self._service = service
@@ -42,22 +42,22 @@ class Authenticator:
         try:
             principal = self._principal(scope, headers)
         except UnauthorizedError as error:
-            self._note_failure(scope, error)
+            self._record_failure(scope, error)
             raise
         except ForbiddenError as error:
             self._service.audit.note("", scope["method"], scope["path"], f"refused: {error}", address)
             raise
         wait_s = self._requests.take(principal.token)
         if wait_s:
-            raise TooManyError(f"{principal.user} asks too often; ask again in {wait_s:.1f} s", wait_s)
+            raise TooManyError(f"too many requests of {principal.user}; try again in {wait_s:.1f} s", wait_s)
         return Caller(principal, address)
 
     def log_in(self, scope: Scope, secret: str) -> Principal:
-        """Whose a token is that is about to be exchanged for a cookie."""
+        """The user of a token that is exchanged for a cookie."""
         try:
             principal = self._service.access.by_secret(secret)
         except UnauthorizedError as error:
-            self._note_failure(scope, error)
+            self._record_failure(scope, error)
             raise
         self._service.audit.note(principal.user, "log in", principal.token, address=address_of(scope))
         return principal
@@ -75,8 +75,8 @@ class Authenticator:
         check_origin(scope, headers)
         return self._service.access.by_session(cookie)
 
-    def _note_failure(self, scope: Scope, error: UnauthorizedError) -> None:
-        """Notes who was not let in; when too many come from one address that is not noted, and guesses must wait."""
+    def _record_failure(self, scope: Scope, error: UnauthorizedError) -> None:
+        """Records a failure; too many from one address are not recorded, and wrong tokens then have to wait."""
         address = address_of(scope)
         wait_s = self._failures.take(address)
         if not wait_s:
@@ -86,33 +86,33 @@ class Authenticator:
 
 
 def check_origin(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Refuses what a page from elsewhere makes a browser send with our cookie."""
+    """Refuses what a page of another server makes a browser send with our cookie."""
     known = "origin" in headers or headers.get("sec-fetch-site") == "same-origin"
-    if is_from_elsewhere(headers) or not (known or scope["method"] in SAFE):
-        raise ForbiddenError("this request may come from a page of another server; with a cookie it is refused")
+    if is_cross_site(headers) or not (known or scope["method"] in SAFE):
+        raise ForbiddenError("this request may come from a page of another server; use a token instead of the cookie")
 
 
-def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that a page of another server sent a request; a page on another port is one, too."""
+def is_cross_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that a page of another server, or of another port, sent a request."""
     origin = headers.get("origin")
-    if origin is not None and _place(origin) != headers.get("host"):
+    if origin is not None and _netloc(origin) != headers.get("host"):
         return True
     return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:
-    """The cookie of this server: browsers share cookies between the ports of a host, and another one may run there."""
+    """The cookie of this server; by port, since browsers share cookies between the ports of a host."""
     _, _, port = headers.get("host", "").rpartition(":")
     return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
 
 
 def address_of(scope: Scope) -> str:
-    """Where a request comes from."""
+    """The address a request comes from."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
-def _place(origin: str) -> str | None:
+def _netloc(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc
     except ValueError:

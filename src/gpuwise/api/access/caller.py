@@ -1,4 +1,4 @@
-"""Who a request comes from, as the routes see it."""
+"""An authenticated request, as the routes see it, and the role it needs."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.responses import StreamingResponse
 from fastapi.security.base import SecurityBase
 
-from gpuwise.api.access.streams import Streams
+from gpuwise.api.access.limits import StreamLimit
 from gpuwise.core.errors import nearest_names
 from gpuwise.core.records import UserRole
 from gpuwise.service.live.access import Caller
-from gpuwise.service.live.refusals import ForbiddenError, InvalidError
+from gpuwise.service.live.errors import ForbiddenError, InvalidError
 from gpuwise.service.live.service import Service
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A caller, and what they can ask for."""
+    """An authenticated request."""
 
     caller: Caller
     service: Service
-    streams: Streams
+    streams: StreamLimit
 
     def stream(
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
     ) -> StreamingResponse:
-        """An answer that goes on as long as there are pieces."""
-        counted = self.streams.open(self.caller.principal.token, pieces)
+        """A response that is sent piece by piece."""
+        counted = self.streams.counted(self.caller.principal.token, pieces)
         return StreamingResponse(counted, media_type=media_type, headers={"X-Accel-Buffering": "no", **(headers or {})})
 
 
-class Signed(SecurityBase):
-    """Lets a request through whose caller has a role, or a higher one."""
+class RequiredRole(SecurityBase):
+    """Accepts a request whose caller has a role, or a higher one."""
 
     scheme_name = "token"
-    model = HTTPBearer(description="A token's secret. The page shows a cookie in its place.")
+    model = HTTPBearer(description="A token's secret. The page sends a cookie in its place.")
 
     def __init__(self, role: UserRole) -> None:
         self._role = role
 
     async def __call__(self, request: Request) -> Call:
-        """The call; refused without the role."""
+        """The authenticated request."""
         caller: Caller = request.scope["gpuwise.caller"]
         service: Service = request.app.state.service
         if not caller.principal.at_least(self._role):
             action, target = request.method, request.url.path
             service.audit.by(caller, action, target, f"refused: needs the role {self._role}")
             raise ForbiddenError(
-                f"this needs the role {self._role}; {caller.user}'s token has the role {caller.principal.role}"
+                f"this needs the role {self._role}, and {caller.user}'s token has the role {caller.principal.role}; "
+                "ask an administrator"
             )
         if request.scope["query_string"]:
             _refuse_unknown(request)
@@ -60,7 +61,7 @@ class Signed(SecurityBase):
 
 
 def _refuse_unknown(request: Request) -> None:
-    """A misspelt parameter would otherwise be as if it were not there."""
+    """Refuses misspelt parameters, which would otherwise be ignored."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     for name in request.query_params:
         if name not in known:
@@ -68,6 +69,6 @@ def _refuse_unknown(request: Request) -> None:
             raise InvalidError(f"unknown parameter {name[:80]!r}" + (f"; did you mean {nearest}?" if nearest else ""))
 
 
-AsViewer = Annotated[Call, Depends(Signed(UserRole.VIEWER))]
-AsUser = Annotated[Call, Depends(Signed(UserRole.USER))]
-AsAdmin = Annotated[Call, Depends(Signed(UserRole.ADMIN))]
+AsViewer = Annotated[Call, Depends(RequiredRole(UserRole.VIEWER))]
+AsUser = Annotated[Call, Depends(RequiredRole(UserRole.USER))]
+AsAdmin = Annotated[Call, Depends(RequiredRole(UserRole.ADMIN))]

@@ -1,44 +1,48 @@
-"""The cluster, the line and what happens."""
+"""Routes about the cluster, the queue, events and the service."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from gpuwise.api.access.caller import AsViewer, Call
+from gpuwise.api.errors import documented
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.documented import gives
 from gpuwise.api.schema.parameters import LastEventId, Limit, Sequence
-from gpuwise.api.sse import as_events
 from gpuwise.core import __version__
+from gpuwise.service.live.events import EventPage
 
 router = APIRouter(tags=["cluster"])
 
 BACKLOG = 100
-"""How many lines back events begin if nothing else is asked for."""
-Follow = Annotated[bool, Query(description="Go on without end, as server-sent events; else a list.")]
+"""The number of journal lines that events start back by default."""
+RETRY_MS = 1000
+"""After how long a browser reconnects."""
+Follow = Annotated[bool, Query(description="Stream without end, as server-sent events; else a list.")]
 
 
-@router.get("/queue", responses=gives(answers.Queue, "Jobs that have not ended."))
+@router.get("/queue", responses=documented(answers.Queue, "Jobs that have not ended."))
 async def queue(call: AsViewer, limit: Limit = 1000) -> Response:
-    """List who runs and who waits, with estimates."""
+    """List the running and waiting jobs, with estimates."""
     found = await call.service.overview.queue(call.caller, limit)
-    return views.answer({"jobs": [views.queued(each) for each in found]})
+    return views.json_response({"jobs": [views.queued(each) for each in found]})
 
 
-@router.get("/nodes", responses=gives(answers.Nodes, "All nodes."))
+@router.get("/nodes", responses=documented(answers.Nodes, "All nodes."))
 async def nodes(call: AsViewer) -> Response:
-    """Show the devices and who is on them."""
-    return views.answer({"nodes": await _nodes(call)})
+    """Show the devices and the jobs on them."""
+    return views.json_response({"nodes": await _nodes(call)})
 
 
-@router.get("/top", responses=gives(answers.Top, "What is measured now."))
+@router.get("/top", responses=documented(answers.Top, "What is measured now."))
 async def top(call: AsViewer) -> Response:
-    """Show the use of the devices, and how far the jobs on them are."""
+    """Show the use of the devices, and the progress of the jobs on them."""
     running = [record for record in call.service.overview.visible(call.caller) if record.placement]
-    return views.answer({"nodes": await _nodes(call), "jobs": [views.job(record) for record in running]})
+    return views.json_response({"nodes": await _nodes(call), "jobs": [views.job(record) for record in running]})
 
 
 async def _nodes(call: Call) -> list[views.View]:
@@ -53,7 +57,7 @@ async def _nodes(call: Call) -> list[views.View]:
     responses={
         200: {
             "model": answers.Events,
-            "description": "What happens, as server-sent events; a list with follow=false.",
+            "description": "Server-sent events; a list with follow=false.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
     },
@@ -61,32 +65,43 @@ async def _nodes(call: Call) -> list[views.View]:
 async def events(
     call: AsViewer, after: Sequence = None, last_seen: LastEventId = None, follow: Follow = True, limit: Limit = 1000
 ) -> Response:
-    """Tell what happens to one's jobs and to the nodes; begins a little back unless told where."""
+    """Stream the events of one's jobs and of nodes; starts a little back by default."""
     feed, principal = call.service.feed, call.caller.principal
-    begin, last = int(last_seen) if last_seen is not None else after, await feed.last()
-    begin = max(0, last - BACKLOG) if begin is None else min(begin, last)
+    first, last = int(last_seen) if last_seen is not None else after, await feed.last()
+    first = max(0, last - BACKLOG) if first is None else min(first, last)
     if follow:
-        return call.stream(as_events(feed.stream(principal, begin)), "text/event-stream")
-    page = await feed.page(principal, begin, limit)
-    return views.answer({"events": [views.event(each) for each in page.events], "last": page.last})
+        return call.stream(server_sent(feed.stream(principal, first)), "text/event-stream")
+    page = await feed.page(principal, first, limit)
+    return views.json_response({"events": [views.event(each) for each in page.events], "last": page.last})
 
 
-@router.get("/status", responses=gives(answers.Status, "The service at a glance."))
+async def server_sent(pages: AsyncIterator[EventPage]) -> AsyncIterator[bytes]:
+    """Pages of events as server-sent events; an empty page is a comment, which shows that the stream is alive."""
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    async for page in pages:
+        if not page.events:
+            yield b": nothing new\n\n"
+            continue
+        shown = [(each, json.dumps(views.event(each), separators=(",", ":"))) for each in page.events]
+        yield "".join(f"id: {each.seq}\nevent: {each.kind}\ndata: {data}\n\n" for each, data in shown).encode()
+
+
+@router.get("/status", responses=documented(answers.Status, "The service at a glance."))
 async def status(call: AsViewer) -> Response:
-    """Show what runs here and how it is."""
-    overview, about, principal = call.service.overview, call.service.overview.about, call.caller.principal
-    switching = overview.switching()
-    return views.answer(
+    """Show the service's version, settings, counts and trouble."""
+    overview, principal = call.service.overview, call.caller.principal
+    info, switching = overview.info, overview.switching()
+    return views.json_response(
         {
             "version": __version__,
             "policy": overview.policy(),
-            "placement": about.placement,
-            "store": about.store,
-            "started_at": about.started_at,
-            "uptime_s": max(0.0, time.time() - about.started_at),
+            "placement": info.placement,
+            "store": info.store,
+            "started_at": info.started_at,
+            "uptime_s": max(0.0, time.time() - info.started_at),
             "counts": overview.counts(),
             "trouble": overview.trouble(),
-            "notes": about.notes,
+            "notes": info.notes,
             "switches": switching.switches,
             "switching_s": switching.lost_s,
             "user": principal.user,

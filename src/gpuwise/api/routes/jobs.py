@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, cancel, hold back, resize."""
+"""Routes to submit, list, show, cancel, suspend, resume and resize jobs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from gpuwise.api.access.caller import AsUser, AsViewer
+from gpuwise.api.errors import documented
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.bodies import JobBody, ResizeBody
-from gpuwise.api.schema.documented import gives
+from gpuwise.api.schema.bodies import ResizeBody
+from gpuwise.api.schema.job_body import JobBody
 from gpuwise.api.schema.parameters import Before, IdempotencyKey, JobId, Limit, Name, Words, statuses, uids
 from gpuwise.core.records import JobRecord
 from gpuwise.service.live import jobs
@@ -22,24 +23,24 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
     "",
     status_code=201,
     responses={
-        **gives(answers.Jobs, "The new jobs: one, or one for each index of an array.", 409, status=201),
-        200: {"model": answers.DryRunAnswer, "description": "What would become of it, with dry_run."},
+        **documented(answers.Jobs, "The new jobs: one, or one for each index of an array.", 409, status=201),
+        200: {"model": answers.DryRunAnswer, "description": "The forecast for the job, with dry_run."},
     },
 )
 async def submit(
     call: AsUser,
     body: JobBody,
     key: IdempotencyKey = None,
-    dry_run: Annotated[bool, Query(description="Only say what would become of the job.")] = False,
+    dry_run: Annotated[bool, Query(description="Only forecast; nothing is submitted.")] = False,
 ) -> Response:
     """Submit a job or an array of jobs."""
     request = body.request()
     if dry_run:
-        return views.answer(views.dry_run(await call.service.jobs.dry_run(call.caller, request)))
+        return views.json_response(views.dry_run(await call.service.jobs.dry_run(call.caller, request)))
     return _jobs(await call.service.jobs.submit(call.caller, request, key), 201)
 
 
-@router.get("", responses=gives(answers.Jobs, "Jobs, newest first."))
+@router.get("", responses=documented(answers.Jobs, "Jobs, newest first."))
 async def jobs_(
     call: AsViewer,
     status: Words = [],  # noqa: B006
@@ -50,58 +51,58 @@ async def jobs_(
     before: Before = None,
     limit: Limit = 100,
 ) -> Response:
-    """List jobs: one's own; an administrator's are all."""
+    """List one's own jobs; administrators see all."""
     query = jobs.Query(
         statuses=statuses(status), queue=queue, name=name, user=user, uids=uids(uids_), before=before, limit=limit
     )
     return _jobs(await call.service.jobs.jobs(call.caller, query))
 
 
-@router.get("/{uid}", responses=gives(answers.Job, "The job.", 404))
+@router.get("/{uid}", responses=documented(answers.Job, "The job.", 404))
 async def job(call: AsViewer, uid: JobId) -> Response:
     """Show one job."""
-    return views.answer(views.job(await call.service.jobs.job(call.caller, uid)))
+    return views.json_response(views.job(await call.service.jobs.job(call.caller, uid)))
 
 
-@router.get("/{uid}/why", responses=gives(answers.WhyAnswer, "Why it waits.", 404))
+@router.get("/{uid}/why", responses=documented(answers.WhyAnswer, "Why it waits.", 404))
 async def why(call: AsViewer, uid: JobId) -> Response:
-    """Say why a job waits."""
-    return views.answer(views.why(await call.service.jobs.why(call.caller, uid)))
+    """Explain why a job waits."""
+    return views.json_response(views.why(await call.service.jobs.why(call.caller, uid)))
 
 
-@router.get("/{uid}/attempts", responses=gives(answers.Attempts, "Its launches.", 404))
+@router.get("/{uid}/attempts", responses=documented(answers.Attempts, "Its launches.", 404))
 async def attempts(call: AsViewer, uid: JobId) -> Response:
     """List a job's launches."""
     found = await call.service.jobs.attempts(call.caller, uid)
-    return views.answer({"attempts": [views.attempt(each) for each in found]})
+    return views.json_response({"attempts": [views.attempt(each) for each in found]})
 
 
-_TOUCHED = gives(answers.Jobs, "The jobs as they are now.", 404, 409)
+_CHANGED = documented(answers.Jobs, "The jobs as they are now.", 404, 409)
 
 
-@router.post("/{uid}/cancel", responses=_TOUCHED)
+@router.post("/{uid}/cancel", responses=_CHANGED)
 async def cancel(call: AsUser, uid: JobId) -> Response:
-    """Take a job, or all tasks of an array, back."""
+    """Cancel a job, or all tasks of an array."""
     return _jobs(await call.service.jobs.cancel(call.caller, uid))
 
 
-@router.post("/{uid}/suspend", responses=_TOUCHED)
+@router.post("/{uid}/suspend", responses=_CHANGED)
 async def suspend(call: AsUser, uid: JobId) -> Response:
-    """Hold a job or an array back until it is resumed; what runs leaves its GPUs."""
+    """Put a job or an array on hold until it is resumed; running jobs are checkpointed and release their GPUs."""
     return _jobs(await call.service.jobs.suspend(call.caller, uid))
 
 
-@router.post("/{uid}/resume", responses=_TOUCHED)
+@router.post("/{uid}/resume", responses=_CHANGED)
 async def resume(call: AsUser, uid: JobId) -> Response:
-    """Let a job or an array that was suspended go on."""
+    """Resume a job or an array that was suspended."""
     return _jobs(await call.service.jobs.resume(call.caller, uid))
 
 
-@router.post("/{uid}/resize", responses=_TOUCHED)
+@router.post("/{uid}/resize", responses=_CHANGED)
 async def resize(call: AsUser, uid: JobId, body: ResizeBody) -> Response:
-    """Run an elastic job on with another number of GPUs."""
+    """Change the number of GPUs of an elastic job."""
     return _jobs(await call.service.jobs.resize(call.caller, uid, body.gpus))
 
 
 def _jobs(records: Sequence[JobRecord], status: int = 200) -> Response:
-    return views.answer({"jobs": [views.job(record) for record in records]}, status)
+    return views.json_response({"jobs": [views.job(record) for record in records]}, status)

@@ -1,4 +1,4 @@
-"""What jobs print."""
+"""The route to the output of jobs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from gpuwise.api.access.caller import AsViewer, Call
-from gpuwise.api.schema.documented import problems
+from gpuwise.api.errors import documented_problems
 from gpuwise.api.schema.parameters import JobId
 from gpuwise.service.live.job_logs import Piece
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 PIECE_BYTES = 256 << 10
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 _TEXT = "text/plain; charset=utf-8"
 
-Offset = Annotated[int, Query(ge=-(2**62), le=2**62, description="Byte to begin at; negative counts from the end.")]
-Size = Annotated[int, Query(ge=1, le=MOST_BYTES, description="Bytes at most; does not count with follow.")]
-Follow = Annotated[bool, Query(description="Go on until the job has ended.")]
+Offset = Annotated[int, Query(ge=-(2**62), le=2**62, description="First byte; negative counts from the end.")]
+Size = Annotated[int, Query(ge=1, le=MAX_BYTES, description="Maximum number of bytes; ignored with follow.")]
+Follow = Annotated[bool, Query(description="Stream until the job has ended.")]
 
 
 @router.get(
@@ -30,15 +30,15 @@ Follow = Annotated[bool, Query(description="Go on until the job has ended.")]
     response_class=Response,
     responses={
         200: {
-            "description": "The log, or what was asked for of it. Bytes that are no UTF-8 are question marks.",
+            "description": "The log, or the part that was requested. Bytes that are not UTF-8 are question marks.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
                 "X-Log-Start": {"description": "Offset of the first byte.", "schema": {"type": "integer"}},
-                "X-Log-Offset": {"description": "Offset to go on from.", "schema": {"type": "integer"}},
-                "X-Log-Size": {"description": "Bytes there are now.", "schema": {"type": "integer"}},
+                "X-Log-Offset": {"description": "Offset to continue from.", "schema": {"type": "integer"}},
+                "X-Log-Size": {"description": "Bytes in the log now.", "schema": {"type": "integer"}},
             },
         },
-        **problems(404, 409),
+        **documented_problems(404, 409),
     },
 )
 async def logs(
@@ -55,7 +55,7 @@ async def logs(
 
 
 async def _followed(call: Call, uid: str, piece: Piece) -> AsyncIterator[bytes]:
-    """The log from a piece on; ends when the job has ended and all it wrote was read."""
+    """The log from a piece on; ends when the job has ended and all of its output was read."""
     service, ended = call.service, False
     while not service.feed.closed and service.access.is_valid(call.caller.principal):
         if piece.data:
@@ -63,10 +63,10 @@ async def _followed(call: Call, uid: str, piece: Piece) -> AsyncIterator[bytes]:
         elif ended:
             return
         else:
-            await asyncio.sleep(LOOK_EVERY_S)
-        ended = ended or await service.readers.run(service.jobs.is_over, uid)
-        piece = await _read(call, uid, piece.next, PIECE_BYTES, whole=ended)
+            await asyncio.sleep(POLL_S)
+        ended = ended or await service.workers.run(service.jobs.is_over, uid)
+        piece = await _read(call, uid, piece.next, PIECE_BYTES, complete=ended)
 
 
-async def _read(call: Call, uid: str, offset: int, limit: int, *, whole: bool = False) -> Piece:
-    return await call.service.readers.run(call.service.logs.read, uid, offset, limit, whole=whole)
+async def _read(call: Call, uid: str, offset: int, limit: int, *, complete: bool = False) -> Piece:
+    return await call.service.workers.run(call.service.logs.read, uid, offset, limit, complete=complete)

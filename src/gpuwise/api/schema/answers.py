@@ -1,4 +1,4 @@
-"""What clients get."""
+"""The bodies of responses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class ErrorDetail(BaseModel):
     """What is wrong."""
 
     code: str = Field(description="A word for programs.", examples=["not_found"])
-    message: str = Field(description="What is wrong and what to do, for people.", examples=["there is no job '17'"])
-    field: str | None = Field(None, description="The field of the body that it is about; null is none in particular.")
+    message: str = Field(description="What is wrong and what to do next.", examples=["there is no job '17'"])
+    field: str | None = Field(None, description="The field of the body that is wrong; null is none in particular.")
 
 
 class Problem(BaseModel):
@@ -22,7 +22,7 @@ class Problem(BaseModel):
 
 
 class Job(BaseModel):
-    """A job: what was asked for and what came of it. Times are Unix times."""
+    """A job: its request and its state. Times are Unix times."""
 
     id: str = Field(description="17, or 17-3 for the task with index 3 of array 17.", examples=["17"])
     name: str
@@ -38,24 +38,24 @@ class Job(BaseModel):
     gpu_frac: float
     priority: int
     submitted_at: float
-    started_at: float | None = Field(description="When it first took GPUs.")
+    started_at: float | None = Field(description="When it was first started.")
     ended_at: float | None
     exit_code: int | None = Field(description="Of its last attempt; a signal is 128 and its number.")
     why_ended: str = Field(description="Why it failed or was cancelled.")
     attempts: int
     failures: int
     out_of_memory: int
-    held: str = Field(description="Why it may not be placed now: user, dependency, quota or share; empty is not held.")
-    placement: str = Field(description="Where it is; empty while it holds nothing.", examples=["box:0,1"])
+    held: str = Field(description="Why it may not start: user (on hold), dependency, quota or share; empty is none.")
+    placement: str = Field(description="Where it runs; empty while it does not.", examples=["box:0,1"])
     duration_s: float = Field(description="Forecast of its run time.")
-    duration_low_s: float | None = Field(description="Lower end of its interval; null is not known.")
+    duration_low_s: float | None = Field(description="Lower bound of its interval; null is not known.")
     duration_high_s: float | None
     duration_source: str = Field(description="declared, history, predicted, observed or default.")
     gpu_memory_bytes: float = Field(description="Forecast of its memory on each GPU; 0 is not known.")
     gpu_memory_low_bytes: float | None
     gpu_memory_high_bytes: float | None
     gpu_memory_source: str
-    gpu_util_frac: float | None = Field(description="Forecast of its use of its GPUs when it is alone.")
+    gpu_util_frac: float | None = Field(description="Forecast of the utilization of its GPUs while not shared.")
     gpu_util_low_frac: float | None
     gpu_util_high_frac: float | None
     gpu_util_source: str
@@ -64,12 +64,12 @@ class Job(BaseModel):
     loss: float | None
     samples_per_s: float | None
     peak_memory_bytes: float | None
-    gpu_s: float = Field(description="GPU time it has held.")
+    gpu_s: float = Field(description="GPU time it has used.")
     preemptions: int
     deadline_s: float | None
     after: list[str]
     array_index: int | None
-    needs: dict[str, Any] = Field(description="What was asked for, as in the body; what is at its default is left out.")
+    needs: dict[str, Any] = Field(description="Its request as in the body, without defaults.")
 
 
 class Jobs(BaseModel):
@@ -79,23 +79,23 @@ class Jobs(BaseModel):
 
 
 class QueuedJob(Job):
-    """A job that has not ended, with what is believed of its future."""
+    """A job that has not ended, with its estimates."""
 
-    held_gpus: int | None = Field(description="GPUs it runs on, which a resize changes; null if it holds none.")
+    held_gpus: int | None = Field(description="GPUs allocated to it, which a resize changes; null if there are none.")
     estimated_start: float | None
     estimated_finish: float | None
-    position: int | None = Field(description="Its place in line, from 1.")
+    position: int | None = Field(description="Its position in the queue, from 1.")
     why: str = Field(description="Why it waits; empty if it does not.")
 
 
 class Queue(BaseModel):
-    """Jobs that have not ended: those on GPUs, then those in line, then those that are held."""
+    """Jobs that have not ended: those on GPUs, then the queue, then those that may not start yet."""
 
     jobs: list[QueuedJob]
 
 
 class DryRunAnswer(BaseModel):
-    """What would become of a job."""
+    """The forecast for a job."""
 
     duration_s: float
     duration_low_s: float | None
@@ -105,7 +105,7 @@ class DryRunAnswer(BaseModel):
     estimated_start: float | None
     estimated_finish: float | None
     why: str = Field(description="Why it would not start at once; empty if it would.")
-    ahead: int = Field(description="Jobs in line now.")
+    ahead: int = Field(description="Jobs in the queue now.")
 
 
 class WhyAnswer(BaseModel):
@@ -136,7 +136,7 @@ class Attempt(BaseModel):
 
 
 class Attempts(BaseModel):
-    """A job's launches, first one first."""
+    """A job's launches, oldest first."""
 
     attempts: list[Attempt]
 
@@ -146,18 +146,18 @@ class Resident(BaseModel):
 
     id: str | None = Field(description="null for a job of another user.")
     name: str
-    frac: float = Field(description="Its part of the device.")
+    frac: float = Field(description="Its share of the device.")
 
 
 class Device(BaseModel):
-    """A device, who is on it, and what was measured there."""
+    """A device, the jobs on it, and what was measured there."""
 
     index: int
     name: str
     lost: bool
-    id: str = Field(description="Its UUID; made up of the node's name and its index where that is not known.")
-    claimed: bool = Field(description="Whether somebody outside gpuwise computes on it.")
-    claimed_memory_bytes: float = Field(description="Memory that others than running jobs use.")
+    id: str = Field(description="Its UUID; if that is not known, made of the node's name and its index.")
+    claimed: bool = Field(description="Whether foreign processes compute on it.")
+    claimed_memory_bytes: float = Field(description="Memory that foreign processes use.")
     sharing: str
     free_frac: float
     memory_bytes: float | None
@@ -175,9 +175,9 @@ class Node(BaseModel):
     gpu_type: str
     stand_in: bool = Field(description="Whether CPU cores stand in for GPUs.")
     lost: bool
-    drained: bool = Field(description="Whether it takes no new jobs.")
+    drained: bool = Field(description="Whether no more jobs are started on it.")
     labels: dict[str, str]
-    claimed_cpus: float = Field(description="CPUs that others than running jobs use.")
+    claimed_cpus: float = Field(description="CPUs that foreign processes use.")
     claimed_memory_bytes: float
     cpus: float | None
     free_cpus: float | None
@@ -193,14 +193,14 @@ class Nodes(BaseModel):
 
 
 class Top(BaseModel):
-    """What is measured now, and how far the caller's jobs on GPUs are."""
+    """What is measured now, and the progress of the caller's jobs on GPUs."""
 
     nodes: list[Node]
     jobs: list[Job]
 
 
 class Event(BaseModel):
-    """Something that happened."""
+    """An event."""
 
     seq: int
     at: float
@@ -210,10 +210,10 @@ class Event(BaseModel):
 
 
 class Events(BaseModel):
-    """What happened, in order."""
+    """Events, in order."""
 
     events: list[Event]
-    last: int = Field(description="Ask for what comes after this next.")
+    last: int = Field(description="Continue with the events after this one.")
 
 
 class QueueLimits(BaseModel):
@@ -254,7 +254,7 @@ class Tokens(BaseModel):
 class NewToken(Token):
     """A new token."""
 
-    secret: str = Field(description="Shown once, and not kept.")
+    secret: str = Field(description="Shown once, and not stored.")
 
 
 class AuditLine(BaseModel):
@@ -276,13 +276,13 @@ class AuditLines(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service works."""
+    """Whether the service is healthy."""
 
     status: str = Field(examples=["ok"])
 
 
 class Who(BaseModel):
-    """Whom a token belongs to."""
+    """The user of a token."""
 
     user: str
     role: str
@@ -298,9 +298,9 @@ class Status(BaseModel):
     started_at: float
     uptime_s: float
     counts: dict[str, int] = Field(description="Jobs that have not ended, by status.")
-    trouble: str = Field(description="What is wrong now; empty is nothing.")
+    trouble: str = Field(description="What is wrong now; empty if nothing is.")
     notes: list[str]
-    switches: int = Field(description="How often jobs that take turns on a device have been switched.")
-    switching_s: float = Field(description="Time that switching has cost, in all.")
+    switches: int = Field(description="Number of switches between jobs that share a device by time slices.")
+    switching_s: float = Field(description="Time lost by switching, in all.")
     user: str
     role: str

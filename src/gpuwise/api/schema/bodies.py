@@ -1,37 +1,51 @@
-"""What clients send."""
+"""The bodies of requests, but for jobs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
-from gpuwise.api.schema.body_base import Body
-from gpuwise.api.schema.job_body import JobBody
-from gpuwise.api.schema.patterns import pattern
+from gpuwise.api.schema.parameters import pattern
+from gpuwise.core.errors import nearest_names
 from gpuwise.core.job.needs import MOST_GPUS
-from gpuwise.core.records import QueueRecord, UserRole
+from gpuwise.core.records import QueueRecord
 from gpuwise.service.live.access import USER_PATTERN
-
-__all__ = ["JobBody", "QueueBody", "ResizeBody", "SessionBody", "TokenBody"]
 
 UserName = Annotated[str, StringConstraints(pattern=pattern(USER_PATTERN, "a name of letters, digits and _.@-"))]
 
 
-class ResizeBody(Body):
-    """Another number of GPUs."""
+class Body(BaseModel):
+    """The body of a request: no unknown fields, no text for numbers, no NaN."""
 
-    gpus: int = Field(ge=1, le=MOST_GPUS, description="GPUs the job goes on with.", examples=[2])
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for name in given.keys() - cls.model_fields.keys():
+                nearest = ", ".join(nearest_names(str(name), cls.model_fields))
+                hint = f"; did you mean {nearest}?" if nearest else ""
+                raise PydanticCustomError("unknown_field", "{text}", {"text": f"unknown field {name[:80]!r}{hint}"})
+        return given
+
+
+class ResizeBody(Body):
+    """A new number of GPUs."""
+
+    gpus: int = Field(ge=1, le=MOST_GPUS, description="GPUs the job continues with.", examples=[2])
 
 
 class QueueBody(Body):
     """What the jobs of a queue may use together."""
 
-    max_gpus: float | None = Field(None, ge=0, le=1e9, description="GPUs held at one time; null is no limit.")
+    max_gpus: float | None = Field(None, ge=0, le=1e9, description="GPUs allocated at one time; null is no limit.")
     max_jobs: int | None = Field(None, ge=0, le=10**9, description="Jobs that have not ended; null is no limit.")
     weight: float = Field(1.0, ge=1e-6, le=1e6, description="Its share when other queues wait too.")
     users: list[UserName] = Field(
-        default_factory=list, max_length=10_000, description="Who may submit to it; empty is everybody."
+        default_factory=list, max_length=10_000, description="Who may submit to it; empty is all users."
     )
 
     def record(self, name: str) -> QueueRecord:
@@ -42,17 +56,13 @@ class QueueBody(Body):
 
 
 class TokenBody(Body):
-    """A token for somebody."""
+    """A token for a user."""
 
     user: UserName = Field(description="Whose it is.", examples=["ada"])
-    role: Literal["admin", "user", "viewer"] = Field("user", description="What its holder may do.")
+    role: Literal["admin", "user", "viewer"] = Field("user", description="What its user may do.")
     expires_in_s: float | None = Field(
-        None, gt=0, le=100 * 365 * 86400.0, description="How long it is good for; null is until it is revoked."
+        None, gt=0, le=100 * 365 * 86400.0, description="How long it is valid; null is until it is revoked."
     )
-
-    def wanted_role(self) -> UserRole:
-        """The role as the core knows it."""
-        return UserRole(self.role)
 
 
 class SessionBody(Body):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
-from gpuwise.api.schema.body_base import Body
-from gpuwise.api.schema.parameters import UID
-from gpuwise.api.schema.patterns import pattern
+from gpuwise.api.schema.bodies import Body
+from gpuwise.api.schema.parameters import UID, pattern
 from gpuwise.core.job.kinds import Choice, Kind, Members, Number, Text, Whole
 from gpuwise.core.job.multi_valued import Indexes, Labels, Speeds, Variables, Words
 from gpuwise.core.job.request import JobRequest
@@ -24,7 +23,7 @@ Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=N
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
 Uid = Annotated[str, StringConstraints(pattern=UID)]
 WORDS: Mapping[str, Any] = {"command": Argument, "after": Uid}
-"""What the words of a list are, where they are not just words."""
+"""The types of the items of a list, where they are not just words."""
 EXAMPLES: list[Any] = [
     {"command": ["python", "train.py"], "workdir": "/home/ada/vision", "gpus": 1, "duration_s": 3600},
     {"command": ["./sweep.sh"], "name": "sweep", "array": [0, 1, 2], "gpu_frac": 0.5, "retries": 1},
@@ -104,16 +103,16 @@ def _item(entry: Entry, kind: Kind | None = None) -> Entry:
 
 
 def field_of(entry: Entry) -> tuple[Any, Any]:
-    """Type and default of a property's field; null is what is not known, or not said."""
-    made, said = MAKERS[type(entry.kind)](entry), entry.about.help
+    """Type and default of a property's field; null is not known, or not given."""
+    made, description = MAKERS[type(entry.kind)](entry), entry.about.help
     if entry.required:
-        return made, Field(description=said)
+        return made, Field(description=description)
     if entry.may_be_none or entry.default != entry.default:
-        return made | None, Field(None, description=said)
+        return made | None, Field(None, description=description)
     default = entry.plain(entry.default)
-    return made, Field(default_factory=lambda: copy(default), description=said) if isinstance(
+    return made, Field(default_factory=lambda: copy(default), description=description) if isinstance(
         default, (list, dict)
-    ) else Field(default, description=said)
+    ) else Field(default, description=description)
 
 
 def body_of(declaration: type[Any], name: str, base: type[BaseModel]) -> Any:
@@ -123,25 +122,25 @@ def body_of(declaration: type[Any], name: str, base: type[BaseModel]) -> Any:
 
 
 class _JobBody(Body):
-    """A job to be run. Only the command is needed."""
+    """A job to run. Only the command is required."""
 
     model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
 
     def request(self) -> JobRequest:
         """The request, checked as a whole."""
         given = self.model_dump(exclude_unset=True)
-        return JobRequest.from_json({name: value for name, value in given.items() if _is_said(name, value)})
+        return JobRequest.from_json({name: value for name, value in given.items() if _is_given(name, value)})
 
 
-def _is_said(name: str, value: Any) -> bool:
-    """Whether a field says something: null of a number that may be unknown does not."""
+def _is_given(name: str, value: Any) -> bool:
+    """Whether a field has a value: null for a number that may be unknown is none."""
     return value is not None or entries(JobRequest)[name].may_be_none
 
 
 if TYPE_CHECKING:
 
     class JobBody(_JobBody):
-        """A job to be run. Only the command is needed."""
+        """A job to run. Only the command is required."""
 
 else:
     JobBody = body_of(JobRequest, "JobBody", _JobBody)

@@ -13,9 +13,9 @@ from gpuwise.core.job.schema import plain
 from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, QueueRecord, TokenRecord
 from gpuwise.devices.machine import STAND_IN_TYPE, Reading, Where
 from gpuwise.service.live.estimates import DryRun
-from gpuwise.service.live.feed import Happening
+from gpuwise.service.live.events import FeedEvent
 from gpuwise.service.live.jobs import WhyWaiting
-from gpuwise.service.live.overview import DeviceState, NodeState, Queued
+from gpuwise.service.live.overview import DeviceState, NodeState, QueueEntry
 
 View = dict[str, Any]
 _UNREAD = Reading()
@@ -26,8 +26,8 @@ FORECASTS = (
 )  # fmt: skip
 
 
-def answer(content: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer of JSON; numbers that JSON has no word for are null."""
+def json_response(content: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A response of JSON; numbers that JSON cannot express are null."""
     body = to_json(content, inf_nan_mode="null")
     return Response(body, status, dict(headers) if headers else None, "application/json")
 
@@ -71,7 +71,7 @@ def job(record: JobRecord) -> View:
     }
 
 
-def queued(entry: Queued) -> View:
+def queued(entry: QueueEntry) -> View:
     """A job in the queue."""
     return job(entry.job) | {
         "held_gpus": entry.gpus,
@@ -83,7 +83,7 @@ def queued(entry: Queued) -> View:
 
 
 def dry_run(run: DryRun) -> View:
-    """What would become of a job."""
+    """The forecast for a job."""
     return {
         "duration_s": run.duration.value,
         "duration_low_s": run.duration.low,
@@ -119,7 +119,7 @@ def attempt(record: AttemptRecord) -> View:
 
 
 def node(state: NodeState, readings: Mapping[Where, Reading], mine: Mapping[str, JobRecord]) -> View:
-    """A node; jobs that are not ``mine`` are there, but not named."""
+    """A node; jobs that are not ``mine`` are shown without their names."""
     spec = state.spec
     return {
         "name": spec.name,
@@ -156,23 +156,17 @@ def _device(state: DeviceState, name: str, reading: Reading, mine: Mapping[str, 
         "power_w": reading.power_w,
         "temperature_c": reading.temperature_c,
         "jobs": [
-            {"id": stay.uid, "name": mine[stay.uid].request.name, "frac": stay.frac}
-            if stay.uid in mine
-            else {"id": None, "name": "", "frac": stay.frac}
-            for stay in state.jobs
+            {"id": share.uid, "name": mine[share.uid].request.name, "frac": share.frac}
+            if share.uid in mine
+            else {"id": None, "name": "", "frac": share.frac}
+            for share in state.jobs
         ],
     }
 
 
-def event(happening: Happening) -> View:
-    """Something that happened."""
-    return {
-        "seq": happening.seq,
-        "at": happening.at,
-        "kind": happening.kind,
-        "job": happening.job,
-        "text": happening.text,
-    }
+def event(shown: FeedEvent) -> View:
+    """An event."""
+    return {"seq": shown.seq, "at": shown.at, "kind": shown.kind, "job": shown.job, "text": shown.text}
 
 
 def queue(record: QueueRecord, usage: tuple[float, int]) -> View:
@@ -189,7 +183,7 @@ def queue(record: QueueRecord, usage: tuple[float, int]) -> View:
 
 
 def token(record: TokenRecord) -> View:
-    """A token, without what could be used in its place."""
+    """A token, without its digest."""
     names = ("id", "user", "created_at", "expires_at", "revoked_at")
     return {name: getattr(record, name) for name in names} | {"role": str(record.role)}
 

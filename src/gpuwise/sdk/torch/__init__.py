@@ -1,4 +1,4 @@
-"""For training with PyTorch: what to save, which samples come next, and workers that find each other.
+"""For training with PyTorch: the state to save, a sampler that resumes, and process groups.
 
 state = sdk.torch.TrainingState(model, optimizer, sampler=sampler)
 job = sdk.attach(save=state.save, load=state.load)

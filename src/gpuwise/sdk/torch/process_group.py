@@ -1,4 +1,4 @@
-"""Workers that find each other, if there are several."""
+"""The process group of a job's workers, if there are several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwise.sdk.environment import read_environment
 def init_process_group(backend: str | None = None, timeout_s: float = 1800.0) -> torch.device:
     """Joins the job's workers by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and returns the device to train on.
 
-    A single process joins nobody. The backend is NCCL with a GPU and Gloo without, unless given. The group is left when
+    A single process has no group. The backend is NCCL with a GPU and Gloo without, unless given. The group is left when
     the process ends.
     """
     device = _device()

@@ -1,4 +1,4 @@
-"""Which samples a step takes, on any number of workers and however often the training is resumed."""
+"""The samples of each step, on any number of workers and however often the training is resumed."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ResumableSampler:
 
     @property
     def epoch(self) -> int:
-        """How often all samples have been trained on."""
+        """The number of times that all samples have been trained on."""
         return self.position // self.dataset_len
 
     def indices(self) -> Iterator[list[int]]:
-        """This worker's part of one batch after another, without end; what was handed out counts as trained on."""
+        """This worker's part of one batch after another, without end; what was yielded counts as trained on."""
         for part in self._parts(self.position):
             self.position += self.batch
             yield part
@@ -57,7 +57,7 @@ class ResumableSampler:
     def loader(self, dataset: Dataset[Any], **options: Any) -> Iterator[Any]:
         """This worker's part of one batch after another, by a `DataLoader` with these options, without end.
 
-        Worker processes fetch ahead; a batch counts as trained on when it is handed out, not when it is fetched. The
+        Worker processes fetch ahead; a batch counts as trained on when it is yielded, not when it is fetched. The
         loader draws its seeds from a generator of its own, so that resuming does not shift the model's random numbers.
         """
         seeds = torch.Generator().manual_seed(self.seed)
@@ -70,7 +70,7 @@ class ResumableSampler:
         return {"position": self.position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to a position. Batch and number of workers may have changed; what the order depends on may not."""
+        """Restores the position. Batch and number of workers may have changed; what the order depends on may not."""
         for name, value in self._identity().items():
             if state[name] != value:
                 raise ValueError(f"{name} is {value!r} and was {state[name]!r} when the training was saved; keep it")

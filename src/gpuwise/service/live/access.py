@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: tokens, sessions of the page, roles."""
+"""Who calls, what they may do, and a record of what they did: tokens, sessions of the page, roles, the audit log."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from gpuwise.core.records import JobRecord, Store, TokenRecord, UserRole
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.records import AuditEntry, JobRecord, Store, TokenRecord, UserRole
+from gpuwise.live.controller import Controller
 from gpuwise.live.intake import NotPossibleError
-from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+
+Result = TypeVar("Result")
 
 SECRET_BYTES = 32
 SESSION_S = 24 * 3600.0
 """How long a page stays logged in."""
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
 _RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
-_BEYOND_S = 100 * 365 * 86400.0
+_LONGEST_VALIDITY_S = 100 * 365 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who showed a token."""
+    """The user of a valid token."""
 
     user: str
     role: UserRole
@@ -42,7 +47,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A principal, and where they call from."""
+    """A principal, and the address they call from."""
 
     principal: Principal
     address: str = ""
@@ -56,7 +61,7 @@ class Caller:
 class Access:
     """All tokens in memory, read from the store at the start and after each change.
 
-    Changes are written by whoever calls `add` and `revoke`, so call them where the store may be written.
+    `add` and `revoke` write to the store in the thread that calls them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
@@ -65,7 +70,7 @@ class Access:
         self._session_key = bytes.fromhex(store.meta("session_key", secrets.token_hex(32)))
         self._by_id: dict[str, TokenRecord] = {}
         self._by_digest: dict[str, TokenRecord] = {}
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], object] = lambda: None
         """Called after each change of the tokens."""
         self.refresh()
 
@@ -75,54 +80,54 @@ class Access:
         self._by_id = {token.id: token for token in tokens}
         self._by_digest = {token.digest: token for token in tokens}
 
-    # -- who is it ------------------------------------------------------------------------------------------------
+    # -- authentication -------------------------------------------------------------------------------------------
 
     def by_secret(self, secret: str) -> Principal:
-        """The holder of a token."""
+        """The user of a token."""
         digest = digest_of(secret)
         token = self._by_digest.get(digest)
-        if token is None or not hmac.compare_digest(token.digest, digest) or not self._is_good(token):
+        if token is None or not hmac.compare_digest(token.digest, digest) or not self._is_valid(token):
             raise WrongTokenError("this token is not known, or no longer valid; ask an administrator for another")
         return Principal(token.user, token.role, token.id)
 
     def by_session(self, cookie: str) -> Principal:
-        """The holder of the token that a page logged in with."""
+        """The user of the token that a page logged in with."""
         token_id, _, rest = cookie.partition(".")
         until, _, signature = rest.partition(".")
-        good = hmac.compare_digest(self._sign(token_id, until).encode(), signature.encode("utf-8", "replace"))
+        signed = hmac.compare_digest(self._sign(token_id, until).encode(), signature.encode("utf-8", "replace"))
         token = self._by_id.get(token_id)
-        if not good or token is None or not self._is_good(token) or float(until) <= self._clock():
-            raise UnauthorizedError("this session is over; log in again")
+        if not signed or token is None or not self._is_valid(token) or float(until) <= self._clock():
+            raise UnauthorizedError("this session has expired; log in again")
         return Principal(token.user, token.role, token.id)
 
     def session(self, principal: Principal) -> str:
-        """What a page shows in place of the token: good for a day, and no longer than the token."""
+        """The cookie that a page sends in place of the token: valid for a day, and no longer than the token."""
         until = f"{self._clock() + SESSION_S:.0f}"
         return f"{principal.token}.{until}.{self._sign(principal.token, until)}"
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether a token that was good is still."""
+        """Whether the principal's token is still valid."""
         token = self._by_id.get(principal.token)
-        return token is not None and self._is_good(token)
+        return token is not None and self._is_valid(token)
 
     def _sign(self, token_id: str, until: str) -> str:
         text = f"{token_id}.{until}".encode("utf-8", "replace")
         return hmac.new(self._session_key, text, hashlib.sha256).hexdigest()
 
-    def _is_good(self, token: TokenRecord) -> bool:
+    def _is_valid(self, token: TokenRecord) -> bool:
         return token.revoked_at is None and (token.expires_at is None or self._clock() < token.expires_at)
 
-    # -- tokens come and go ---------------------------------------------------------------------------------------
+    # -- administration -------------------------------------------------------------------------------------------
 
     def tokens(self) -> list[TokenRecord]:
         """All tokens, oldest first."""
         return sorted(self._by_id.values(), key=lambda token: (token.created_at, token.id))
 
     def add(self, user: str, role: UserRole, expires_in_s: float | None = None) -> tuple[TokenRecord, str]:
-        """A new token and its secret, which is not kept."""
+        """A new token and its secret, of which only the hash is stored."""
         if not re.fullmatch(USER_PATTERN, user):
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
-        if expires_in_s is not None and not 0 < expires_in_s <= _BEYOND_S:
+        if expires_in_s is not None and not 0 < expires_in_s <= _LONGEST_VALIDITY_S:
             raise InvalidError(f"expires_in_s is {expires_in_s!r}; it must be above 0 and at most 100 years")
         secret, now = secrets.token_urlsafe(SECRET_BYTES), self._clock()
         token = TokenRecord(
@@ -143,14 +148,12 @@ class Access:
             raise NotFoundError(f"there is no token {token_id!r}")
         if token.revoked_at is not None:
             return token
-        if not any(self._is_admin(other) for other in self._by_id.values() if other.id != token_id):
+        others = [other for other in self._by_id.values() if other.id != token_id and self._is_valid(other)]
+        if not any(other.role is UserRole.ADMIN for other in others):
             raise NotPossibleError("this is the last token of an administrator; make another before you revoke it")
         revoked = replace(token, revoked_at=self._clock())
         self._put(revoked)
         return revoked
-
-    def _is_admin(self, token: TokenRecord) -> bool:
-        return token.role is UserRole.ADMIN and self._is_good(token)
 
     def _put(self, token: TokenRecord) -> None:
         self._store.put_token(token)
@@ -158,10 +161,41 @@ class Access:
         self.on_change()
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
-
-
 def digest_of(secret: str) -> str:
-    """What is kept of a secret. It is random and long, so a plain hash is enough."""
+    """The hash that is stored of a secret; a plain one is enough, since secrets are random and long."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+class Audit:
+    """Records who did what to what."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def note(self, user: str, action: str, target: str, outcome: str = "ok", address: str = "") -> None:
+        """Writes an entry; long ones are cut."""
+        entry = AuditEntry(
+            at=time.time(), user=user, action=action, target=target[:200], outcome=outcome[:500], address=address
+        )
+        self._controller.note(entry)
+
+    def by(self, caller: Caller, action: str, target: str, outcome: str = "ok") -> None:
+        """Writes an entry about a known caller."""
+        self.note(caller.user, action, target, outcome, caller.address)
+
+    async def recorded(
+        self,
+        caller: Caller,
+        action: str,
+        target: str,
+        doing: Awaitable[Result],
+        made: Callable[[Result], str] | None = None,
+    ) -> Result:
+        """The result of an action, which is recorded with its outcome; the target is what it ``made``, if anything."""
+        try:
+            result = await doing
+        except GpuwiseError as error:
+            self.by(caller, action, target, f"refused: {error}")
+            raise
+        self.by(caller, action, target if made is None else made(result))
+        return result

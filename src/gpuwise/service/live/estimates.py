@@ -24,16 +24,16 @@ from gpuwise.live.recovery import MakeEngine, from_json, to_json
 from gpuwise.sim.executor.virtual import VirtualExecutor
 
 BUDGET_S = 2.0
-"""How long a look ahead may take; jobs that it does not reach have no estimate."""
+"""How long a simulation may take; jobs that it does not reach have no estimate."""
 LEAST_AGE_S, AGE_PER_COST = 1.0, 20.0
-"""An answer is given again for a second, and for twenty times as long as it took to work out."""
-PATIENCE_S = 30.0
+"""Estimates are reused for a second, and for twenty times as long as they took to compute."""
+TIMEOUT_S = 30.0
 HYPOTHETICAL = "(this job)"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """When a job is believed to start and to end, as Unix times; None is not known."""
+    """When a job is expected to start and to end, as Unix times; None is not known."""
 
     start_at: float | None = None
     finish_at: float | None = None
@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would become of a job if it were submitted now."""
+    """The forecast for a job if it were submitted now."""
 
     duration: Forecast
     """Its run time."""
@@ -51,12 +51,12 @@ class DryRun:
     why: str
     """Why it would not start at once; empty if it would."""
     ahead: int
-    """Jobs in line now."""
+    """Jobs in the queue now."""
 
 
 @dataclass(slots=True)
-class _Course:
-    """What a look ahead saw."""
+class _Timeline:
+    """What happened in a simulation."""
 
     starts: dict[str, float]
     finishes: dict[str, float]
@@ -64,54 +64,52 @@ class _Course:
 
 
 class Estimates:
-    """Looks ahead for all jobs at once, and remembers the answer for a moment."""
+    """Estimates of all jobs at once, computed by simulation and reused for a moment."""
 
     def __init__(self, controller: Controller, make_engine: MakeEngine, clock: Clock) -> None:
         self._controller = controller
         self._make_engine = make_engine
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: Mapping[str, Estimate] = {}
-        self._good_until = -math.inf
-        self._body = ""
-        self._body_good_until = -math.inf
+        self._queue: Mapping[str, Estimate] = {}
+        self._expires_s = -math.inf
+        self._document = ""
+        self._document_expires_s = -math.inf
 
     def queue(self) -> Mapping[str, Estimate]:
-        """The estimates of all jobs that have not ended and are not held; may be a few seconds old."""
+        """The estimates of all jobs that have not ended and are not on hold; may be a few seconds old."""
         with self._lock:
-            if monotonic() >= self._good_until:
-                begun = monotonic()
+            if monotonic() >= self._expires_s:
+                began = monotonic()
                 engine = from_json(self._state(), self._make_engine)
-                self._known = self._estimates(look_ahead(engine, self._clock.now_s()))
-                self._good_until = monotonic() + max(LEAST_AGE_S, AGE_PER_COST * (monotonic() - begun))
-            return self._known
+                timeline = look_ahead(engine, self._clock.now_s())
+                uids = timeline.starts.keys() | timeline.finishes.keys()
+                self._queue = {uid: self._estimate(timeline, uid) for uid in uids}
+                self._expires_s = monotonic() + max(LEAST_AGE_S, AGE_PER_COST * (monotonic() - began))
+            return self._queue
 
     def _state(self) -> str:
-        """The state as a document, at most a second old: writing it holds the controller up."""
-        if monotonic() >= self._body_good_until:
-            self._body = self._controller.ask(_document).result(PATIENCE_S)
-            self._body_good_until = monotonic() + LEAST_AGE_S
-        return self._body
+        """The state as a document, at most a second old: writing it delays the controller."""
+        if monotonic() >= self._document_expires_s:
+            self._document = self._controller.ask(lambda intake: to_json(intake.engine)).result(TIMEOUT_S)
+            self._document_expires_s = monotonic() + LEAST_AGE_S
+        return self._document
 
-    def _estimates(self, course: _Course) -> dict[str, Estimate]:
-        uids = course.starts.keys() | course.finishes.keys()
-        return {uid: self._estimate(course, uid) for uid in uids}
-
-    def _estimate(self, course: _Course, uid: str) -> Estimate:
-        start_s, finish_s = course.starts.get(uid), course.finishes.get(uid)
+    def _estimate(self, timeline: _Timeline, uid: str) -> Estimate:
+        start_s, finish_s = timeline.starts.get(uid), timeline.finishes.get(uid)
         return Estimate(
             None if start_s is None else self._clock.unix(start_s),
             None if finish_s is None else self._clock.unix(finish_s),
         )
 
     def dry_run(self, request: JobRequest, user: str) -> DryRun:
-        """What would become of a job; nothing is submitted."""
+        """The forecast for a job; nothing is submitted."""
 
         def question(intake: JobIntake) -> tuple[Forecast, int]:
             intake.check(request, user)
             return intake.forecast(request, user), len(intake.engine.state.waiting)
 
-        duration, ahead = self._controller.ask(question).result(PATIENCE_S)
+        duration, ahead = self._controller.ask(question).result(TIMEOUT_S)
         with self._lock:
             engine = from_json(self._state(), self._make_engine)
         now_s = max(self._clock.now_s(), engine.state.now_s)
@@ -124,14 +122,10 @@ class Estimates:
             reason = engine.reason(job)
             reasons.append("" if reason is None else str(from_now(reason, now_s)))
 
-        course = look_ahead(engine, now_s, [JobSubmitted(now_s, job)], until=HYPOTHETICAL, then=submitted)
-        placement = course.placements.get(HYPOTHETICAL)
+        timeline = look_ahead(engine, now_s, [JobSubmitted(now_s, job)], until=HYPOTHETICAL, then=submitted)
+        placement = timeline.placements.get(HYPOTHETICAL)
         where = "" if placement is None else describe(placement, engine.state)
-        return DryRun(duration, where, self._estimate(course, HYPOTHETICAL), reasons[0], ahead)
-
-
-def _document(intake: JobIntake) -> str:
-    return to_json(intake.engine)
+        return DryRun(duration, where, self._estimate(timeline, HYPOTHETICAL), reasons[0], ahead)
 
 
 def look_ahead(
@@ -142,39 +136,39 @@ def look_ahead(
     until: str | None = None,
     then: Callable[[], None] | None = None,
     budget_s: float = BUDGET_S,
-) -> _Course:
-    """Runs an engine forward on a virtual clock until all have ended, or one has, or the time for it is used up.
+) -> _Timeline:
+    """Runs an engine forward on a virtual clock until all jobs have ended, or ``until`` has, or the budget is spent.
 
-    ``first`` happens first; ``then`` is called after the policy's answer to it. The engine is used up.
+    ``first`` are the first events; ``then`` is called after the policy's decision on them. The engine is changed.
     """
-    state, course = engine.state, _Course({}, {}, {})
+    state, timeline = engine.state, _Timeline({}, {}, {})
     now_s = state.now_s = max(now_s, state.now_s)
     executor = VirtualExecutor.from_state(state, state.beliefs)
-    gives_up = monotonic() + budget_s
+    deadline = monotonic() + budget_s
     happened: Sequence[Event | AttemptObserved] = first or [WokeUp(now_s)]
-    while monotonic() < gives_up:
+    while monotonic() < deadline:
         desired = engine.step(now_s, happened)
-        _note(course, now_s, desired, happened)
+        _note(timeline, now_s, desired, happened)
         if then is not None:
             then()
             then = None
-        if until in course.finishes:
+        if until in timeline.finishes:
             break
         executor.follow(desired)
         seen = executor.observe(engine.wake_at)
         if seen is None:
             break
         now_s, happened = seen
-    return course
+    return timeline
 
 
 def _note(
-    course: _Course, now_s: float, desired: Sequence[Desired], happened: Sequence[Event | AttemptObserved]
+    timeline: _Timeline, now_s: float, desired: Sequence[Desired], happened: Sequence[Event | AttemptObserved]
 ) -> None:
     for each in happened:
         if isinstance(each, AttemptObserved) and each.phase is Phase.SUCCEEDED:
-            course.finishes[each.job] = each.at_s
+            timeline.finishes[each.job] = each.at_s
     for wanted in desired:
         if isinstance(wanted, Assignment) and wanted.intent is Intent.RUN and wanted.placement is not None:
-            course.starts.setdefault(wanted.job, now_s)
-            course.placements.setdefault(wanted.job, wanted.placement)
+            timeline.starts.setdefault(wanted.job, now_s)
+            timeline.placements.setdefault(wanted.job, wanted.placement)

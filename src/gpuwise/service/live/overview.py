@@ -1,4 +1,4 @@
-"""The cluster and the line at a glance: nodes, what is measured on them, the queue, the service itself."""
+"""The cluster and the queue at a glance: nodes, what is measured on them, waiting jobs, the service itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gpuwise.core.cluster.capacity import Claim
 from gpuwise.core.cluster.spec import NodeSpec
@@ -21,52 +20,44 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.local.time_slices.turns import Switching
 from gpuwise.service.live.access import Caller
-from gpuwise.service.live.estimates import Estimate
-from gpuwise.service.live.refusals import NoAnswerError
-from gpuwise.service.live.threads import Readers, answer
+from gpuwise.service.live.errors import NoAnswerError
+from gpuwise.service.live.estimates import Estimate, Estimates
+from gpuwise.service.live.threads import WorkerPool, result_of
 
-ESTIMATE_PATIENCE_S = 5.0
-HEALTH_PATIENCE_S = 3.0
+ESTIMATE_TIMEOUT_S = 5.0
+HEALTH_TIMEOUT_S = 3.0
 
 Readings = Callable[[], Mapping[Where, Reading]]
 """Measures every device."""
 
 
-class Lookahead(Protocol):
-    """Says when jobs will start and end; may take a while."""
-
-    def queue(self) -> Mapping[str, Estimate]:
-        """The estimates of jobs that have not ended."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Stay:
+class DeviceShare:
     """A job on a device."""
 
     uid: str
     frac: float
-    """Its part of the device."""
+    """Its share of the device."""
 
 
 @dataclass(slots=True)
 class DeviceState:
-    """A device and who is on it."""
+    """A device and the jobs on it."""
 
     index: int
     up: bool
     memory_bytes: float
     id: str = ""
     claimed: bool = False
-    """Whether others than gpuwise compute there."""
+    """Whether foreign processes compute there."""
     claimed_memory_bytes: float = 0.0
     sharing: str = "exclusive"
-    jobs: list[Stay] = field(default_factory=list)
+    jobs: list[DeviceShare] = field(default_factory=list)
 
     @property
     def free_frac(self) -> float:
-        """What part of it is free."""
-        return max(0.0, round(1.0 - sum(stay.frac for stay in self.jobs), 6)) if self.up and not self.claimed else 0.0
+        """The share of it that is free."""
+        return max(0.0, round(1.0 - sum(share.frac for share in self.jobs), 6)) if self.up and not self.claimed else 0.0
 
 
 @dataclass(slots=True)
@@ -81,120 +72,120 @@ class NodeState:
     devices: list[DeviceState]
     claimed_cpus: float = 0.0
     claimed_memory_bytes: float = 0.0
-    """What others than running jobs use."""
+    """What foreign processes use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A job that has not ended, with what is believed of its future."""
+class QueueEntry:
+    """A job that has not ended, with its estimates."""
 
     job: JobRecord
     gpus: int | None
-    """GPUs that it holds; None if it holds none."""
+    """GPUs allocated to it; None if there are none."""
     position: int | None
     why: str
     estimate: Estimate
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ServiceInfo:
     """What does not change while the service runs."""
 
-    placement: str = ""
+    placement: str
     """The name of the placement in use."""
-    store: str = ""
-    """What the store is, without passwords."""
-    notes: tuple[str, ...] = ()
+    store: str
+    """Where the store is, without passwords."""
+    notes: tuple[str, ...]
     """What a user should know about the machine."""
-    started_at: float = field(default_factory=time.time)
+    started_at: float
 
 
 class Overview:
-    """What everybody may see of the cluster, and what a caller may see of the line."""
+    """What all users may see of the cluster, and what a caller may see of the queue."""
 
     def __init__(
         self,
         controller: Controller,
-        readers: Readers,
-        thinkers: Readers,
-        lookahead: Lookahead,
-        readings: Readings = dict,
-        about: About | None = None,
-        switching: Callable[[], Switching] = Switching,
+        workers: WorkerPool,
+        estimators: WorkerPool,
+        estimates: Estimates,
+        readings: Readings,
+        info: ServiceInfo,
+        switching: Callable[[], Switching],
     ) -> None:
-        self.about = about or About()
+        self.info = info
         self.switching = switching
-        """What switching between jobs that take turns has cost since the service began."""
+        """What switching between jobs that share devices by time slices has cost since the service started."""
         self._controller = controller
-        self._readers = readers
-        self._thinkers = thinkers
-        self._fine_until = 0.0
-        self._lookahead = lookahead
+        self._workers = workers
+        self._estimators = estimators
+        self._estimates = estimates
+        self._healthy_until = 0.0
         self._readings = readings
 
     async def nodes(self) -> list[NodeState]:
-        """Every node with its devices and who is on them."""
-        return await answer(self._controller.ask(lambda intake: _nodes(intake.engine.state)))
+        """Every node with its devices and the jobs on them."""
+        return await result_of(self._controller.ask(lambda intake: _nodes(intake.engine.state)))
 
     async def readings(self) -> Mapping[Where, Reading]:
-        """What every device does now."""
-        return await self._readers.run(self._readings)
+        """What is measured on every device now."""
+        return await self._workers.run(self._readings)
 
     def visible(self, caller: Caller) -> list[JobRecord]:
         """The caller's jobs that have not ended; an administrator's are all."""
         return [record for record in self._controller.live_records() if caller.principal.may_see(record)]
 
-    async def queue(self, caller: Caller, limit: int) -> list[Queued]:
-        """Jobs that have not ended: those on GPUs, then those in line, then those that are held."""
+    async def queue(self, caller: Caller, limit: int) -> list[QueueEntry]:
+        """Jobs that have not ended: those on GPUs, then the queue, then those that may not start yet."""
         mine = {record.uid: record for record in self.visible(caller)}
-        line = await answer(self._controller.ask(lambda intake: _line(intake, mine.keys(), limit)))
-        estimates, unknown = await self._estimates(), Estimate()
+        entries = await result_of(self._controller.ask(lambda intake: _entries(intake, mine.keys(), limit)))
+        estimates, unknown = await self._queue_estimates(), Estimate()
         return [
-            Queued(self._controller.live(uid) or mine[uid], gpus, position, why, estimates.get(uid, unknown))
-            for uid, gpus, position, why in line
+            QueueEntry(self._controller.live(uid) or mine[uid], gpus, position, why, estimates.get(uid, unknown))
+            for uid, gpus, position, why in entries
         ]
 
-    async def _estimates(self) -> Mapping[str, Estimate]:
-        """None at all if they take too long: a line without estimates is better than no line."""
+    async def _queue_estimates(self) -> Mapping[str, Estimate]:
+        """Empty if they take too long: a queue without estimates is better than no answer."""
         try:
-            return await self._thinkers.run(self._lookahead.queue, patience_s=ESTIMATE_PATIENCE_S)
+            return await self._estimators.run(self._estimates.queue, timeout_s=ESTIMATE_TIMEOUT_S)
         except NoAnswerError:
             return {}
 
     async def queue_usage(self) -> Mapping[str, tuple[float, int]]:
-        """Of each queue with jobs: GPUs held or in line, and jobs."""
-        return await answer(self._controller.ask(lambda intake: dict(intake.admission.usage())))
+        """Of each queue with jobs: GPUs allocated or waited for, and number of jobs."""
+        return await result_of(self._controller.ask(lambda intake: dict(intake.admission.usage())))
 
     def policy(self) -> str:
-        """The policy that decides."""
+        """The policy in use."""
         return self._controller.engine.policy.name
 
     def trouble(self) -> str:
         """What is wrong now, as far as the controller knows; empty is nothing."""
         return self._controller.trouble
 
-    async def is_well(self) -> bool:
+    async def is_healthy(self) -> bool:
         """Whether the controller has no trouble and answers; asked at most once a second."""
         if self._controller.trouble:
             return False
-        if time.monotonic() < self._fine_until:
+        if time.monotonic() < self._healthy_until:
             return True
         try:
-            await answer(self._controller.ask(lambda _: None), HEALTH_PATIENCE_S)
+            await result_of(self._controller.ask(lambda _: None), HEALTH_TIMEOUT_S)
         except GpuwiseError:
             return False
-        self._fine_until = time.monotonic() + 1.0
+        self._healthy_until = time.monotonic() + 1.0
         return True
 
     def counts(self) -> dict[str, int]:
-        """How many jobs that have not ended there are of each status."""
+        """The number of jobs that have not ended, by status."""
         return dict(Counter(record.status for record in self._controller.live_records()))
 
 
 def _nodes(state: ClusterState) -> list[NodeState]:
     found = {row: _node(state, row, spec) for row, spec in state.nodes.present()}
     for job, placement in state.placed.items():
-        _put(found, state.jobs.ids[job], placement)
+        _add_job(found, state.jobs.ids[job], placement)
     return list(found.values())
 
 
@@ -217,34 +208,33 @@ def _node(state: ClusterState, row: int, spec: NodeSpec) -> NodeState:
     return NodeState(row, spec, up, cpus, memory, devices, claim.cpus, claim.memory_bytes)
 
 
-def _put(nodes: dict[int, NodeState], uid: str, placement: Placement) -> None:
+def _add_job(nodes: dict[int, NodeState], uid: str, placement: Placement) -> None:
     for node, index in placement.devices():
         device = nodes[node].devices[index]
-        device.jobs.append(Stay(uid, placement.milli / WHOLE_GPU_MILLI))
+        device.jobs.append(DeviceShare(uid, placement.milli / WHOLE_GPU_MILLI))
         if placement.sharing is not Sharing.EXCLUSIVE:
             device.sharing = placement.sharing.name.lower()
 
 
-def _line(intake: JobIntake, uids: Collection[str], limit: int) -> list[tuple[str, int | None, int | None, str]]:
-    """Ids with their GPUs, their place in line and why they wait, at most ``limit`` of those in ``uids``."""
+def _entries(intake: JobIntake, uids: Collection[str], limit: int) -> list[tuple[str, int | None, int | None, str]]:
+    """Up to ``limit`` of ``uids``, with their GPUs, their position in the queue and why they wait."""
     state, ids = intake.engine.state, intake.engine.state.jobs.ids
     found: list[tuple[str, int | None, int | None, str]] = [
         (ids[row], placement.gpus, None, "") for row, placement in state.placed.items() if ids[row] in uids
     ]
-    for place, row in enumerate(state.waiting, start=1):
+    for position, row in enumerate(state.waiting, start=1):
         if len(found) >= limit:
             break
         if ids[row] in uids:
-            found.append((ids[row], None, place, _why(intake, row)))
+            found.append((ids[row], None, position, _why(intake, ids[row])))
     listed = {uid for uid, *_ in found}
     for uid in uids:
         if len(found) >= limit:
             break
         if uid not in listed and uid in intake.admission:
-            found.append((uid, None, None, _why(intake, state.jobs.row_of[uid])))
+            found.append((uid, None, None, _why(intake, uid)))
     return found[:limit]
 
 
-def _why(intake: JobIntake, row: int) -> str:
-    reason = intake.reason(intake.engine.state.jobs.ids[row])
-    return "" if reason is None else str(reason)
+def _why(intake: JobIntake, uid: str) -> str:
+    return str(intake.reason(uid) or "")

@@ -3,66 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from gpuwise.live.controller import Controller
 from gpuwise.live.local.time_slices.turns import Switching
-from gpuwise.service.live.access import Access
+from gpuwise.service.live.access import Access, Audit
 from gpuwise.service.live.admin import Admin
-from gpuwise.service.live.feed import Feed
+from gpuwise.service.live.estimates import Estimates
+from gpuwise.service.live.events import EventFeed
 from gpuwise.service.live.job_logs import JobLogs
-from gpuwise.service.live.jobs import Audit, Foresight, Jobs
-from gpuwise.service.live.overview import About, Lookahead, Overview, Readings
-from gpuwise.service.live.threads import Readers
+from gpuwise.service.live.jobs import Jobs
+from gpuwise.service.live.overview import Overview, Readings, ServiceInfo
+from gpuwise.service.live.threads import WorkerPool
 
 
-class Forecasts(Foresight, Lookahead, Protocol):
-    """Looks ahead: for one job that may be submitted, and for all that were."""
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
-    """What the REST API calls."""
+    """What the REST API calls; logs are under ``jobs_folder``, in a folder per job."""
 
-    access: Access
-    audit: Audit
-    jobs: Jobs
-    logs: JobLogs
-    overview: Overview
-    admin: Admin
-    feed: Feed
-    readers: Readers
-    thinkers: Readers
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         controller: Controller,
         jobs_folder: Path,
-        forecasts: Forecasts,
-        readings: Readings = dict,
-        about: About | None = None,
-        switching: Callable[[], Switching] = Switching,
-    ) -> Service:
-        """The use cases around a controller; logs are under ``jobs_folder``, a folder for each job."""
-        access, audit = Access(controller.store), Audit(controller)
-        readers, thinkers = Readers("read", 4), Readers("think", 2)
-        return cls(
-            access=access,
-            audit=audit,
-            jobs=Jobs(controller, readers, thinkers, audit, forecasts),
-            logs=JobLogs(jobs_folder),
-            overview=Overview(controller, readers, thinkers, forecasts, readings, about, switching),
-            admin=Admin(controller, access, readers, audit),
-            feed=Feed(controller, access, readers),
-            readers=readers,
-            thinkers=thinkers,
-        )
+        estimates: Estimates,
+        readings: Readings,
+        info: ServiceInfo,
+        switching: Callable[[], Switching],
+    ) -> None:
+        self.workers, estimators = WorkerPool("worker", 4), WorkerPool("estimator", 2)
+        self.access = Access(controller.store)
+        self.audit = Audit(controller)
+        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates)
+        self.logs = JobLogs(jobs_folder)
+        self.overview = Overview(controller, self.workers, estimators, estimates, readings, info, switching)
+        self.admin = Admin(controller, self.access, self.workers, self.audit)
+        self.feed = EventFeed(controller, self.access, self.workers)
+        self._pools = (self.workers, estimators)
 
     def close(self) -> None:
         """Ends all streams and threads."""
         self.feed.close()
-        self.readers.close()
-        self.thinkers.close()
+        for pool in self._pools:
+            pool.close()

@@ -20,7 +20,7 @@ def default_state_folder() -> Path:
 
 
 class StateFolder:
-    """A folder that only its owner may enter, and that only one service at a time uses."""
+    """A folder that only its owner may enter, used by one service at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -51,7 +51,7 @@ class StateFolder:
             raise GpuwiseError(f"{self.path} belongs to user {owner}; choose a folder of your own with --state")
 
     def close(self) -> None:
-        """Lets go of the folder."""
+        """Releases the lock."""
         self._endpoint.unlink(missing_ok=True)
         os.close(self._lock)
 
@@ -64,17 +64,17 @@ class StateFolder:
         os.chmod(self._token, 0o600)
         return secret or None
 
-    def keep_token(self, secret: str) -> None:
+    def write_token(self, secret: str) -> None:
         """Writes the owner's secret where only they can read it."""
         _write_private(self._token, secret + "\n")
 
     def announce(self, url: str) -> None:
-        """Says where the service listens."""
+        """Writes where the service listens."""
         _write_private(self._endpoint, json.dumps({"url": url, "pid": os.getpid()}) + "\n")
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replaces a file at once; nobody but its owner may read it at any time."""
+    """Replaces a file atomically; only its owner may ever read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -8,37 +8,35 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from gpuwise.service.live.refusals import NoAnswerError
+from gpuwise.service.live.errors import NoAnswerError
 
 Result = TypeVar("Result")
 
-PATIENCE_S = 30.0
-"""How long an answer may take."""
+TIMEOUT_S = 30.0
 
 
-class Readers:
-    """A few threads for what blocks: reading from the store and from files, looking ahead."""
+class WorkerPool:
+    """A few threads for what blocks: reading from the store and from files, estimates."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self._name = name
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"gpuwise-{name}")
 
     async def run(
-        self, function: Callable[..., Result], *given: Any, patience_s: float = PATIENCE_S, **named: Any
+        self, function: Callable[..., Result], *given: Any, timeout_s: float = TIMEOUT_S, **named: Any
     ) -> Result:
         """Calls a function in one of the threads."""
-        return await answer(self._pool.submit(partial(function, *given, **named)), patience_s)
+        return await result_of(self._pool.submit(partial(function, *given, **named)), timeout_s)
 
     def close(self) -> None:
-        """Lets the threads end."""
+        """Ends the threads; work that has not started is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-async def answer(future: Future[Result], patience_s: float = PATIENCE_S) -> Result:
-    """What another thread answers."""
+async def result_of(future: Future[Result], timeout_s: float = TIMEOUT_S) -> Result:
+    """The result of work in another thread."""
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             return await asyncio.wrap_future(future)
     except TimeoutError as error:
-        text = f"there was no answer for {patience_s:g} s; what was asked for may still happen"
+        text = f"no answer within {timeout_s:g} s; the request may still be carried out"
         raise NoAnswerError(text) from error

@@ -1,4 +1,4 @@
-"""Puts the running service together: state folder, store, devices, executor, controller, use cases."""
+"""A deployment on this machine: state folder, store, devices, executor, controller, use cases, retention."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import getpass
 import logging
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.records import JobRecord, UserRole
+from gpuwise.core.records import JobRecord, Store, UserRole
 from gpuwise.devices import this_machine
 from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
+from gpuwise.live.background import Repeating
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JOBS_PER_USER, Limits
@@ -35,22 +36,24 @@ from gpuwise.predict.rates import PredictedRates
 from gpuwise.predict.sharing.contention import MPS, TIME_SLICE
 from gpuwise.service.live.access import Access, digest_of
 from gpuwise.service.live.estimates import Estimates
-from gpuwise.service.live.overview import About
+from gpuwise.service.live.overview import ServiceInfo
 from gpuwise.service.live.service import Service
 from gpuwise.service.live.state_folder import StateFolder, default_state_folder
-from gpuwise.service.live.upkeep import Upkeep
 from gpuwise.store.sql import open_store
 
 log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
+DAY_S = 86_400.0
+KEEP_LINES = 200_000
+"""Journal lines that are kept for `gpuwise events`, beyond those that a restart needs."""
 COVERAGE = 0.5
-"""Of the lower ends of rates. At 90 % nothing may be beside a model that was never measured."""
+"""Of the lower bounds of rates. At 90 % no job could share a GPU with a model that was never measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a service is to run."""
+    """The settings of a deployment."""
 
     state: Path = field(default_factory=default_state_folder)
     database: str | None = None
@@ -58,11 +61,11 @@ class Settings:
     policy: str = "fifo-backfill"
     placement: str | None = None
     devices: int | None = None
-    """So many CPU stand-ins in place of the machine's GPUs."""
+    """Number of CPU stand-ins, in place of the machine's GPUs."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of this machine, by key."""
     mps: bool = False
-    """Whether jobs that share a GPU do so through MPS."""
+    """Whether jobs share GPUs through MPS."""
     seed: int = 0
     round_s: float | None = None
     jobs_per_user: int = JOBS_PER_USER
@@ -71,15 +74,8 @@ class Settings:
     coalesce_s: float = 0.005
 
 
-class _Closing(Protocol):
-    def close(self) -> None: ...
-
-
-Part = TypeVar("Part", bound=_Closing)
-
-
 class LocalDeployment:
-    """A service that runs in this process, but for its REST API."""
+    """A service in this process, without its REST API."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -90,27 +86,20 @@ class LocalDeployment:
         with ExitStack() as parts:
             self.folder.open()
             parts.callback(self.folder.close)
-            self.store = self._closing(parts, open_store(settings.database or self.folder.database))
+            self.store = parts.enter_context(closing(open_store(settings.database or self.folder.database)))
             self.store.claim()
-            self.machine: Machine = self._closing(parts, self._find_machine())
+            mps = self.folder.mps if settings.mps else None
+            self.machine: Machine = parts.enter_context(closing(this_machine(devices=settings.devices, mps=mps)))
             self.clock = Clock(float(self.store.meta("epoch", repr(time.time()))))
             self.controller = self._controller(make_engine)
             parts.callback(self.controller.stop)
-            self.service = self._service(make_engine)
-            parts.callback(self.service.close)
+            self.service = parts.enter_context(closing(self._service(make_engine)))
             self.token = self._owner_token(self.service.access)
-            self.profiler = self._closing(parts, Profiler(self._look, self.controller.observe))
-            self.upkeep = self._closing(parts, Upkeep(self.store, self.folder.jobs, settings.keep_days))
+            self.profiler = parts.enter_context(closing(Profiler(self.measure_sole_jobs, self.controller.observe)))
+            retention = Retention(self.store, self.folder.jobs, settings.keep_days)
+            self.retention = parts.enter_context(closing(retention))
             self._parts = parts.pop_all()
         self.controller.start()
-
-    @staticmethod
-    def _closing(parts: ExitStack, part: Part) -> Part:
-        parts.callback(part.close)
-        return part
-
-    def _find_machine(self) -> Machine:
-        return this_machine(devices=self.settings.devices, mps=self.folder.mps if self.settings.mps else None)
 
     def _controller(self, make_engine: MakeEngine) -> Controller:
         settings = self.settings
@@ -132,52 +121,69 @@ class LocalDeployment:
     def _launch_of(self, uid: str) -> LaunchSpec:
         record = self.controller.live(uid)
         if record is None:
-            raise GpuwiseError(f"job {uid} is not in the books; it cannot be launched")
+            raise GpuwiseError(f"job {uid} is not known to the controller; it cannot be launched")
         return launch_spec(record)
 
     def _service(self, make_engine: MakeEngine) -> Service:
-        about = About(
+        info = ServiceInfo(
             placement=self.settings.placement or DEFAULT_PLACER,
             store=self.store.place,
             notes=tuple(self.machine.notes),
             started_at=time.time(),
         )
         estimates = Estimates(self.controller, make_engine, self.clock)
-        return Service.of(
-            self.controller, self.folder.jobs, estimates, self._read_devices, about, self.executor.switching
-        )
+        return Service(self.controller, self.folder.jobs, estimates, self._read_devices, info, self.executor.switching)
 
     def _read_devices(self) -> Mapping[Where, Reading]:
-        running = self.controller.ask(lambda intake: self.executor.processes()).result(PATIENCE_S)
+        running = self.controller.ask(lambda intake: self.executor.processes()).result(TIMEOUT_S)
         return self.machine.read(running)
 
-    def _look(self) -> tuple[float, Alone, Mapping[Where, Reading]]:
-        """Who is alone on which devices, and what these do; a service without jobs is left in peace."""
+    def measure_sole_jobs(self) -> tuple[float, Alone, Mapping[Where, Reading]]:
+        """The jobs that share none of their devices, and what is measured there; nothing is if no job runs."""
         if not any(record.status == "running" for record in self.controller.live_records()):
             return self.clock.now_s(), {}, {}
-        jobs = self.controller.ask(lambda intake: alone(intake.engine.state)).result(PATIENCE_S)
+        jobs = self.controller.ask(lambda intake: alone(intake.engine.state)).result(TIMEOUT_S)
         return self.clock.now_s(), jobs, self._read_devices() if jobs else {}
 
     def _owner_token(self, access: Access) -> str:
-        """The owner's token: the one in the state folder if it is still good, else a new one."""
+        """The owner's token: the one in the state folder if it is still valid, else a new one."""
         known = self.folder.token()
         if known is not None and any(
             token.digest == digest_of(known) and token.revoked_at is None for token in access.tokens()
         ):
             return known
         _, secret = access.add(owner_name(), UserRole.ADMIN)
-        self.folder.keep_token(secret)
+        self.folder.write_token(secret)
         return secret
 
     def close(self) -> None:
-        """Ends the service; jobs go on, and the next service in this folder takes them over."""
+        """Ends the service; jobs keep running, and the next service in this folder takes them over."""
         self._parts.close()
+
+
+class Retention(Repeating):
+    """Deletes ended jobs with their folders, and old journal lines, once per hour."""
+
+    def __init__(self, store: Store, jobs: Path, keep_days: float, every_s: float = 3600.0) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._keep_s = keep_days * DAY_S
+        super().__init__("retention", every_s, lambda: self.delete_old(time.time()))
+
+    def delete_old(self, now: float) -> None:
+        """Deletes what ended too long before ``now``."""
+        rows = self._store.prune(ended_before=now - self._keep_s, keep_lines=KEEP_LINES)
+        if rows:
+            log.info("deleted %d rows older than %g days", rows, self._keep_s / DAY_S)
+        for folder in self._jobs.iterdir():
+            if self._store.job(folder.name) is None and folder.stat().st_mtime < now - self._keep_s:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def engine_maker(
     policy: str, placement: str | None, seed: int, round_s: float | None, *, mps: bool = False
 ) -> MakeEngine:
-    """How engines are made: with this policy and placement, checked at once, and rates as predictors see them."""
+    """Makes engines with this policy and placement, which are checked at once, and predicted rates."""
     make_policy(policy)
     beliefs = partial(PredictedRates, coverage=COVERAGE, shared_by=MPS if mps else TIME_SLICE)
 
@@ -192,13 +198,13 @@ def engine_maker(
 
 
 def launch_spec(record: JobRecord) -> LaunchSpec:
-    """What the executor needs to know of a job."""
+    """What the executor needs to launch a job."""
     index = record.request.array[0] if "-" in record.uid else None
     return LaunchSpec(record.request, record.gpu_memory_bytes, index)
 
 
 def owner_name() -> str:
-    """What the person who runs the service is called."""
+    """The name of the user who runs the service."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

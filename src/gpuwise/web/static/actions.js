@@ -1,4 +1,4 @@
-// What buttons and forms ask for, and what is said when it cannot be done.
+// What buttons and forms do, and the notice when that fails.
 import { post, remove } from "./api.js";
 import { enter, leave } from "./live.js";
 import { pollSoon } from "./poll.js";
@@ -8,23 +8,23 @@ const at = (id) => document.getElementById(id);
 
 let clearing = null;
 
-const complain = (text) => {
+const notify = (text) => {
   clearTimeout(clearing);
   at("notice").textContent = text;
   at("notice").hidden = !text;
-  if (text) clearing = setTimeout(complain, NOTICE_MS, "");
+  if (text) clearing = setTimeout(notify, NOTICE_MS, "");
 };
 
 const attempt = async (doing, explain = (error) => error.message) => {
-  complain("");
+  notify("");
   try {
     await doing();
   } catch (error) {
-    complain(explain(error));
+    notify(explain(error));
   }
 };
 
-// Whether the user, asked, says yes.
+// Asks the user; whether they confirm.
 const confirmed = (text, yes) => {
   const dialog = at("ask");
   at("ask-text").textContent = text;
@@ -37,7 +37,7 @@ const confirmed = (text, yes) => {
 };
 
 const act = async ({ action, job }) => {
-  const question = `Cancel job ${job}? It is ended for good; its log and checkpoints are kept.`;
+  const question = `Cancel job ${job}? It cannot be resumed; its log and checkpoints are kept.`;
   if (action === "cancel" && !(await confirmed(question, "Cancel job"))) return;
   const path = `/v1/jobs/${encodeURIComponent(job)}/${action}`;
   await attempt(() => post(path).then(pollSoon), (error) => `Job ${job}: ${error.message}`);
@@ -45,7 +45,7 @@ const act = async ({ action, job }) => {
 
 const logIn = (token) =>
   attempt(() => post("/v1/session", { token: token.trim() }).then(enter),
-    (error) => (error.status === 401 ? "The server does not know this token." : error.message));
+    (error) => (error.status === 401 ? "This token is not valid." : error.message));
 
 const logOut = () => attempt(() => remove("/v1/session").then(leave));
 

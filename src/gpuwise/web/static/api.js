@@ -1,4 +1,4 @@
-// Talks to the server this page came from. The session is a cookie that scripts cannot read.
+// Requests to the server of this page. The session is a cookie that scripts cannot read.
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -18,8 +18,8 @@ const noteClock = (response) => {
 };
 
 const fail = async (response) => {
-  const told = await response.json().catch(() => ({}));
-  const { code = "", message = `the server answers ${response.status}` } = told.error ?? {};
+  const body = await response.json().catch(() => ({}));
+  const { code = "", message = `the server answered with status ${response.status}` } = body.error ?? {};
   throw new ApiError(response.status, code, message);
 };
 
@@ -38,7 +38,7 @@ export const get = async (path, signal) => (await send("GET", path, { signal }))
 export const post = (path, body) => send("POST", path, { body });
 export const remove = (path) => send("DELETE", path);
 
-// The bytes of an answer as they come in; `onOpen` gets its headers first.
+// The bytes of a response as they arrive; `onOpen` gets its headers first.
 export const chunks = async function* (path, { signal, headers, onOpen } = {}) {
   const response = await send("GET", path, { signal, headers });
   onOpen?.(response.headers);
@@ -54,7 +54,7 @@ export const chunks = async function* (path, { signal, headers, onOpen } = {}) {
   }
 };
 
-// Server-sent events, of every kind. (EventSource hands out only the kinds it was told of, and hides the status.)
+// Server-sent events, of every kind. (EventSource only gives the kinds it was registered for, and hides the status.)
 export const events = async function* (path, options) {
   const decoder = new TextDecoder();
   let rest = "";

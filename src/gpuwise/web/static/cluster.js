@@ -1,4 +1,4 @@
-// The devices and who is on them.
+// The devices and the jobs on them.
 import { h, s } from "./dom.js";
 import { bytes, percent } from "./format.js";
 import { colour, jobLink, section } from "./parts.js";
@@ -34,8 +34,8 @@ const card = (device) =>
     h("h4", {}, `Device ${device.index}`),
     bar(device),
     h("ul", {}, device.jobs.map(resident),
-      device.lost && h("li", { class: "free" }, "lost: nothing can run on it now"),
-      device.claimed && h("li", { class: "free" }, "in use outside gpuwise"),
+      device.lost && h("li", { class: "free" }, "lost: no job can run on it"),
+      device.claimed && h("li", { class: "free" }, "used by foreign processes"),
       device.free_frac > 0 && h("li", { class: "free" }, h("span", {}, "free"), h("span", {}, percent(device.free_frac)))),
     h("p", { class: "measured" }, measured(device)));
 
@@ -49,6 +49,6 @@ const node = (each) =>
 export const cluster = ({ nodes: answer }) => {
   if (!answer) return section("cluster", "Cluster", "Loading …");
   const standIns = answer.nodes.some((each) => each.stand_in);
-  const hint = standIns && "CPU cores stand in for GPUs here: all is as with GPUs, but for the speed.";
+  const hint = standIns && "CPU cores stand in for GPUs here: all works as with GPUs, except for speed.";
   return section("cluster", "Cluster", hint, answer.nodes.map(node));
 };

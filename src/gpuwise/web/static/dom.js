@@ -1,5 +1,5 @@
-// Elements from plain values, and a way to bring what is shown in step with them.
-// Words reach the page as text nodes only, so a job may have any name.
+// Elements from plain values, and a way to update the page to match them.
+// Text reaches the page as text nodes only, so a job may have any name.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -35,7 +35,7 @@ const morph = (old, fresh) => {
 };
 
 // Makes a parent's children like the fresh ones. Elements with the same data-key stay the same elements, so that focus,
-// selection and scrolling survive; what is inside one with data-own is its own affair.
+// selection and scrolling survive; the children of one with data-own are left alone.
 export const show = (parent, ...fresh) => {
   const wanted = flat(fresh);
   const keys = new Set(wanted.map(keyOf).filter((key) => key !== null));

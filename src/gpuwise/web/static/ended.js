@@ -1,4 +1,4 @@
-// Jobs that have ended, newest first, with what came of them.
+// Jobs that have ended, newest first, with their outcomes.
 import { h } from "./dom.js";
 import { duration, figure, moment } from "./format.js";
 import { empty, jobLink, section, statusOf, table } from "./parts.js";
@@ -10,9 +10,9 @@ const outcome = (job) => [statusOf(job), job.why_ended && h("small", {}, job.why
 const COLUMNS = [
   ["Job", jobLink],
   ["Outcome", outcome, "text"],
-  ["Loss at the end", (job) => figure(job.loss)],
-  ["First start after", waited],
-  ["Done after", took],
+  ["Final loss", (job) => figure(job.loss)],
+  ["Waited", waited],
+  ["Completion time", took],
   ["Device time", (job) => duration(job.gpu_s)],
   ["Suspended", (job) => (job.preemptions ? `${job.preemptions} ×` : "never")],
   ["Ended", (job) => moment(job.ended_at)],
@@ -21,6 +21,6 @@ const COLUMNS = [
 export const ended = ({ ended: answer }, most = 200) => {
   if (!answer) return section("ended", "Ended", "Loading …");
   const jobs = answer.jobs.toSorted((a, b) => b.ended_at - a.ended_at).slice(0, most);
-  return section("ended", "Ended", "Last ended first. Device time is time × devices × share, over all attempts.",
+  return section("ended", "Ended", "Newest first. Device time is time × devices × share, over all attempts.",
     jobs.length ? table("Jobs that have ended", COLUMNS, jobs) : empty("No job has ended yet."));
 };

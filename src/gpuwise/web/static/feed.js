@@ -1,4 +1,4 @@
-// What happened, newest first.
+// Events, newest first.
 import { h } from "./dom.js";
 import { moment } from "./format.js";
 import { empty, jobHref, section } from "./parts.js";
@@ -11,6 +11,6 @@ const entry = (event) =>
       event.text || event.kind));
 
 export const entries = (events, most) =>
-  events.length ? h("ol", { class: "feed" }, events.slice(-most).reverse().map(entry)) : empty("Nothing has happened yet.");
+  events.length ? h("ol", { class: "feed" }, events.slice(-most).reverse().map(entry)) : empty("No events yet.");
 
 export const feed = ({ events }, most = 200) => section("events", "Events", "Newest first.", entries(events, most));

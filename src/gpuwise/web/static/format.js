@@ -1,4 +1,4 @@
-// Quantities with their units, and times both ways: by the clock here, and from now.
+// Quantities with their units, and times both by the local clock and relative to now.
 import { h } from "./dom.js";
 import { now } from "./api.js";
 
@@ -52,7 +52,7 @@ export const relative = (at) => {
   return passed > 0 ? `${length} ago` : `in ${length}`;
 };
 
-// A moment as two lines of a table: the clock, and how far away it is.
+// A time as two lines: by the clock, and relative to now.
 export const moment = (at) =>
   known(at)
     ? h("time", { datetime: new Date(1000 * at).toISOString(), title: new Date(1000 * at).toLocaleString() },

@@ -1,8 +1,8 @@
-// One job: all that is known of it, what can be done with it, its attempts and its log.
+// One job: its details, actions, attempts and log.
 import { h } from "./dom.js";
 import { bytes, count, duration, figure, gpus, moment } from "./format.js";
 import { entries } from "./feed.js";
-import { ENDED, facts, jobHref, progress, section, statusOf, table } from "./parts.js";
+import { ENDED, facts, isOnHold, jobHref, progress, section, statusOf, table } from "./parts.js";
 
 const action = (job, name, text, danger) =>
   h("button",
@@ -10,9 +10,8 @@ const action = (job, name, text, danger) =>
 
 const actions = (job, status) => {
   if (ENDED.includes(job.status) || status?.role === "viewer") return null;
-  const held = job.held.split(",").includes("user");
   return h("div", { class: "actions" },
-    held ? action(job, "resume", "Resume") : action(job, "suspend", "Suspend"),
+    isOnHold(job) ? action(job, "resume", "Resume") : action(job, "suspend", "Suspend"),
     action(job, "cancel", "Cancel job", true));
 };
 
@@ -20,15 +19,15 @@ const between = (job) => (job.duration_low_s == null || job.duration_high_s == n
   ? "" : `${duration(job.duration_low_s)} to ${duration(job.duration_high_s)}, `);
 
 const SOURCES = {
-  declared: "as its user says", history: "from earlier runs", predicted: "predicted from its model",
-  observed: "from its steps so far", default: "a guess",
+  declared: "declared by its user", history: "from earlier runs", predicted: "predicted from its model",
+  observed: "measured on its steps so far", default: "default value",
 };
 
 const after = (job) => job.after.map((id, i) => [i > 0 && ", ", h("a", { href: jobHref(id) }, id)]);
 
 const numbers = (job) => facts([
   ["status", statusOf(job)],
-  ["where", job.placement || "holds no device"],
+  ["where", job.placement || "no device"],
   ["progress", progress(job)],
   ["loss", figure(job.loss)],
   ["speed", job.samples_per_s === null ? "–" : `${figure(job.samples_per_s)} samples/s`],
@@ -49,7 +48,7 @@ const times = (job) => facts([
 
 const asked = (job) => facts([
   ["needs", gpus(job)],
-  ["memory of each device", job.gpu_memory_bytes ? bytes(job.gpu_memory_bytes) : "not said"],
+  ["memory of each device", job.gpu_memory_bytes ? bytes(job.gpu_memory_bytes) : "not known"],
   ["user", job.user],
   ["queue", job.queue],
   ["priority", String(job.priority)],
@@ -94,6 +93,6 @@ export const job = (state) => {
       h("pre", {
         id: "log", "data-key": `log-${known.id}`, "data-own": true, tabindex: 0, "aria-label": `log of job ${known.id}`,
       })),
-    own.length > 0 && section("history", "What happened to it lately", null, entries(own, 100)),
+    own.length > 0 && section("history", "Recent events", null, entries(own, 100)),
   ];
 };

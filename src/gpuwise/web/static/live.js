@@ -1,9 +1,9 @@
-// Events as they come; when the connection breaks, it is made again, and goes on after the last event that was seen.
+// Events as they arrive; a lost connection is made again, and continues after the last event that was received.
 import { ApiError, events, get } from "./api.js";
 import { forget, pollSoon, startPolling } from "./poll.js";
 import { changed, setConnection, state } from "./state.js";
 
-const SILENCE_MS = 45_000; // the server says something every 15 s
+const SILENCE_MS = 45_000; // the server sends something every 15 s
 const RETRY_MS = [500, 1000, 2000, 5000, 10_000];
 const MOST_EVENTS = 1000;
 const AGAIN = new Error("connect again");
@@ -29,16 +29,16 @@ const listen = async () => {
   const abort = new AbortController(), { signal } = abort;
   hangUp = () => abort.abort(AGAIN);
   let watchdog = null;
-  const heard = () => {
+  const resetWatchdog = () => {
     clearTimeout(watchdog);
     watchdog = setTimeout(hangUp, SILENCE_MS);
   };
   try {
-    heard();
-    await get("/v1/status", signal); // asks once whether it is known here: a server counts those that are not
+    resetWatchdog();
+    await get("/v1/status", signal); // checks the session once: the server counts failures
     const headers = lastSeq === null ? {} : { "Last-Event-ID": String(lastSeq) };
     for await (const batch of events("/v1/events", { signal, headers, onOpen: opened })) {
-      heard();
+      resetWatchdog();
       take(batch);
     }
   } finally {
@@ -76,7 +76,7 @@ export const enter = () => {
   entered();
 };
 
-// The user has logged out: nothing that was theirs stays.
+// The user has logged out: none of their data stays.
 export const leave = () => {
   forget();
   state.events = [];

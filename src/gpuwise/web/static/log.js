@@ -7,7 +7,7 @@ import { state } from "./state.js";
 const FIRST_BYTES = 200_000;
 const MOST_CHARACTERS = 400_000;
 const RETRY_MS = 1000;
-const FINAL = [401, 403, 404, 409]; // asking again would be answered the same
+const FINAL = [401, 403, 404, 409]; // another request would get the same answer
 
 let running = null;
 
@@ -22,14 +22,14 @@ const append = (box, text) => {
   if (atEnd) box.scrollTop = box.scrollHeight;
 };
 
-// Reads until the job has ended, from near the end on. After a broken connection it goes on at the byte it had come to.
+// Reads from near the end until the job has ended. A lost connection is continued at the byte that it had reached.
 const follow = async (job, box, signal) => {
   const decoder = new TextDecoder();
   const path = `/v1/jobs/${encodeURIComponent(job)}/logs?follow=true&offset=`;
   let at = -FIRST_BYTES;
   const onOpen = (headers) => {
     if (at < 0) at = Number(headers.get("X-Log-Start"));
-    if (at > 0 && !box.firstChild) append(box, `… the ${bytes(at)} before this are shown by: gpuwise logs ${job}\n`);
+    if (at > 0 && !box.firstChild) append(box, `… for the ${bytes(at)} before this, run: gpuwise logs ${job}\n`);
   };
   while (!signal.aborted) {
     try {
@@ -50,7 +50,7 @@ export const stopLog = () => {
   running = null;
 };
 
-// Follows a job's log in a box; nothing happens if it does already.
+// Follows a job's log in a box, unless it does already.
 export const showLog = (job, box) => {
   if (running?.box === box) return;
   stopLog();

@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 import { count, percent } from "./format.js";
 
 export const ENDED = ["succeeded", "failed", "cancelled"];
-export const HOLDING = ["starting", "running", "suspending"];
+export const ON_DEVICES = ["starting", "running", "suspending"];
 
 export const jobHref = (id) => `#/job/${encodeURIComponent(id)}`;
 
@@ -17,15 +17,18 @@ export const jobLink = (job) =>
 
 const HINTS = {
   pending: "has not run yet",
-  starting: "has its devices, first step not done",
-  running: "makes steps",
-  suspending: "saves its state, then leaves its devices",
-  suspended: "saved, waits to go on",
+  starting: "has its devices, first step not completed",
+  running: "trains",
+  suspending: "checkpoints, then releases its devices",
+  suspended: "checkpointed, waits to resume",
 };
 
+// Whether its user has put it on hold; other reasons why a job waits are in `why`.
+export const isOnHold = (job) => job.held.split(",").includes("user");
+
 export const statusOf = (job) => {
-  const held = job.held && !HOLDING.includes(job.status) && !ENDED.includes(job.status);
-  return h("span", { class: `status ${job.status}`, title: HINTS[job.status] }, held ? `${job.status}, held` : job.status);
+  const held = isOnHold(job) && !ON_DEVICES.includes(job.status) && !ENDED.includes(job.status);
+  return h("span", { class: `status ${job.status}`, title: HINTS[job.status] }, held ? `${job.status}, on hold` : job.status);
 };
 
 export const progress = (job) => {

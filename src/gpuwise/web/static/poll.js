@@ -1,9 +1,9 @@
-// The lists that the view needs, read again when something happens, now and then otherwise, and at most once a second.
+// The lists that the view needs, read again after events, at intervals otherwise, and at most once per second.
 import { ApiError, get, now } from "./api.js";
 import { changed, state } from "./state.js";
 
 const AT_MOST_EVERY_MS = 1000;
-const BUSY_MS = 2000; // progress is no event, so while there are jobs the lists are read anyway
+const BUSY_MS = 2000; // progress is not an event, so the lists are read while there are jobs
 const IDLE_MS = 10_000;
 
 let wanted = {};
@@ -53,7 +53,7 @@ const poll = async (onRefused) => {
   within(state.queue?.jobs.length ? BUSY_MS : IDLE_MS);
 };
 
-// Polls for as long as the page is open, while it is seen and there is a connection.
+// Polls while the page is visible and connected.
 export const startPolling = async (onRefused) => {
   document.addEventListener("visibilitychange", pollSoon);
   for (;;) {

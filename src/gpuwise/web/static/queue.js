@@ -1,7 +1,7 @@
-// Who runs, and who waits for what.
+// Running jobs, and waiting jobs with the reason.
 import { duration, figure, gpus, moment } from "./format.js";
 import { h } from "./dom.js";
-import { HOLDING, empty, jobLink, progress, section, statusOf, table } from "./parts.js";
+import { ON_DEVICES, empty, jobLink, progress, section, statusOf, table } from "./parts.js";
 
 const MOST_ROWS = 200;
 
@@ -23,7 +23,7 @@ const WAITING = [
   ["Job", jobLink],
   ["Status", statusOf],
   ["Needs", gpus],
-  ["Believed run time", (job) => duration(job.duration_s)],
+  ["Run time, forecast", (job) => duration(job.duration_s)],
   ["Progress", progress, "text"],
   ["Submitted", (job) => moment(job.submitted_at)],
   ["Start, estimated", (job) => moment(job.estimated_start)],
@@ -37,8 +37,8 @@ const rows = (caption, columns, jobs) => [
 
 export const queue = ({ queue: answer }) => {
   if (!answer) return section("queue", "Queue", "Loading …");
-  const running = answer.jobs.filter((job) => HOLDING.includes(job.status));
-  const waiting = answer.jobs.filter((job) => !HOLDING.includes(job.status));
+  const running = answer.jobs.filter((job) => ON_DEVICES.includes(job.status));
+  const waiting = answer.jobs.filter((job) => !ON_DEVICES.includes(job.status));
   return [
     section("running", `Running (${running.length})`, null,
       running.length ? rows("Running jobs", RUNNING, running) : empty("No job runs.")),

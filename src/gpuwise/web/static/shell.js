@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { count, duration } from "./format.js";
 import { now } from "./api.js";
-import { HOLDING, facts } from "./parts.js";
+import { ON_DEVICES, facts } from "./parts.js";
 import { TABS } from "./views.js";
 
 const tab = (address) => ([href, text]) =>
@@ -11,7 +11,7 @@ const tab = (address) => ([href, text]) =>
 const summary = ({ status, queue }) => {
   if (!status) return null;
   const jobs = queue?.jobs ?? [];
-  const running = jobs.filter((job) => HOLDING.includes(job.status)).length;
+  const running = jobs.filter((job) => ON_DEVICES.includes(job.status)).length;
   return facts([
     ["running", count(running)],
     ["waiting", count(jobs.length - running)],
@@ -38,7 +38,7 @@ export const head = (state, address) => [
 
 export const bannerText = (state) => {
   if (state.connection === "lost") {
-    const old = state.asOf === null ? "" : ` What is shown is ${duration(now() - state.asOf)} old.`;
+    const old = state.asOf === null ? "" : ` The data shown is ${duration(now() - state.asOf)} old.`;
     return `${state.trouble || "The connection to the server is lost"}; trying again.${old}`;
   }
   return state.trouble || state.status?.trouble || "";
@@ -47,8 +47,8 @@ export const bannerText = (state) => {
 export const login = () =>
   h("form", { id: "login", "data-key": "login" },
     h("h2", {}, "Log in"),
-    h("p", { class: "hint" }, "This server wants a token. It is in the file ", h("code", {}, "token"),
-      " of the folder that ", h("code", {}, "gpuwise up"), " keeps its state in, or you have it from an administrator."),
+    h("p", { class: "hint" }, "This server needs a token. It is in the file ", h("code", {}, "token"),
+      " in the state folder of ", h("code", {}, "gpuwise up"), ", or ask an administrator for one."),
     h("label", { for: "token" }, "Token"),
     h("input", {
       id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, spellcheck: "false",

@@ -1,8 +1,8 @@
-// What is known of the server, and who is told when that changes.
+// The state of the page, and the callback for changes.
 
 export const state = {
   connection: "connecting", // connecting, live, lost or login
-  trouble: "", // what is wrong, for people
+  trouble: "", // what is wrong, in words
   asOf: null, // when the lists were last read
   events: [], // oldest first; the other lists are here by their names
 };

@@ -1,4 +1,4 @@
-"""What went wrong in a database, in words for people."""
+"""Errors of databases, in words for people."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from gpuwise.core.records import StoreError
 
-_MODE = "look at the owner and the mode of the file and its folder"
-_LOCKED = "another process has locked it; try again when that has ended"
-_CONTRADICTION = "what was to be written contradicts what is kept"
+_MODE = "check the owner and the mode of the file and its folder"
+_LOCKED = "another process has locked it; try again when that process has ended"
+_CONTRADICTION = "the write contradicts what is stored"
 
 _SQLITE = {
-    sqlite3.SQLITE_FULL: "the disk is full; make room",
-    sqlite3.SQLITE_IOERR: "the disk is full or does not work; look at the system's log",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space",
+    sqlite3.SQLITE_IOERR: "the disk is full or faulty; see the system log",
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_READONLY: f"it may not be written to; {_MODE}",
+    sqlite3.SQLITE_READONLY: f"it is read-only; {_MODE}",
     sqlite3.SQLITE_CANTOPEN: f"it cannot be opened; {_MODE}",
-    sqlite3.SQLITE_NOTADB: "it is not a database of gpuwise; name another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; put a copy in its place",
+    sqlite3.SQLITE_NOTADB: "it is not a gpuwise database; name another file",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup",
     sqlite3.SQLITE_CONSTRAINT: _CONTRADICTION,
 }
 _POSTGRES = {
-    "53100": "the server's disk is full; make room",
-    "53300": "the server takes no more connections; raise its max_connections",
-    "42501": "this user may not do that; let it own the database",
-    "25006": "the server may only be read; name one that can be written to",
-    "08": "the server is away; see that it runs and can be reached",
+    "53100": "the server's disk is full; free some space",
+    "53300": "the server accepts no more connections; raise its max_connections",
+    "42501": "this user lacks the permission; make it the owner of the database",
+    "25006": "the server is read-only; name one that accepts writes",
+    "08": "the server cannot be reached; check that it runs, and the network",
     "23": _CONTRADICTION,
     "55": _LOCKED,
     "57": "the server has shut down or is starting; try again soon",
@@ -40,21 +40,21 @@ _POSTGRES = {
 
 
 class UnconfirmedError(Exception):
-    """The connection broke while a transaction was being committed."""
+    """The connection was lost while a transaction was being committed."""
 
 
 @contextmanager
-def explained(place: str) -> Iterator[None]:
-    """Turns whatever a database raises into a `StoreError` that names the place."""
+def store_errors(place: str) -> Iterator[None]:
+    """Turns all errors of a database into a `StoreError` that names the place."""
     try:
         yield
     except UnconfirmedError as error:
-        text = "the connection broke while a write was confirmed; only reading tells whether it was kept"
+        text = "the connection was lost during a commit; read the data to see whether it was stored"
         raise StoreError(f"store {place}: {text}") from error
     except PoolTimeoutError as error:
-        raise StoreError(f"store {place}: too many readers at once; try again") from error
+        raise StoreError(f"store {place}: too many reads at once; try again") from error
     except (DBAPIError, sqlite3.Error) as error:
-        # Not "from error", which a log would show: a driver quotes rows, and those hold what users put in env.
+        # Not "from error", which a log would show: a driver quotes rows, and those contain what users put in env.
         raise StoreError(f"store {place}: {_explain(getattr(error, 'orig', error))}") from None
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:
         raise StoreError(f"store {place}: {_first_line(error)}") from error
@@ -69,9 +69,9 @@ def _explain(error: BaseException | None) -> str:
 
 
 def _meaning(code: str | None, text: str) -> str | None:
-    """What PostgreSQL's code means; a refused connection has none, and a server that refuses one begins with FATAL."""
+    """What PostgreSQL's code means; a failed connection has none, and its text has FATAL if the server refused it."""
     if code is None:
-        return "the server refuses the connection" if "FATAL:" in text else _POSTGRES["08"]
+        return "the server refused the connection" if "FATAL:" in text else _POSTGRES["08"]
     return _POSTGRES.get(code) or _POSTGRES.get(code[:2])
 
 

@@ -1,4 +1,4 @@
-"""Why a caller is turned away."""
+"""Why the service refuses a call, or does not answer it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from gpuwise.core.errors import GpuwiseError
 
 
 class UnauthorizedError(GpuwiseError):
-    """Nobody is known by the token or cookie that was shown, or none was."""
+    """The call has no token or session cookie, or not a valid one."""
 
 
 class WrongTokenError(UnauthorizedError):
-    """A token that is nobody's; it may be a guess."""
+    """A token that is not known or no longer valid; it may be a guess."""
 
 
 class ForbiddenError(GpuwiseError):
@@ -22,11 +22,11 @@ class NotFoundError(GpuwiseError):
 
 
 class InvalidError(GpuwiseError):
-    """A value that cannot be; the text names it."""
+    """An invalid value; the text names it."""
 
 
 class TooManyError(GpuwiseError):
-    """The caller asks too often, or for too much at once."""
+    """Too many requests, or too many streams at once."""
 
     def __init__(self, text: str, retry_after_s: float) -> None:
         super().__init__(text)
@@ -34,4 +34,4 @@ class TooManyError(GpuwiseError):
 
 
 class NoAnswerError(GpuwiseError):
-    """What was asked did not answer in time."""
+    """The controller or a worker thread did not answer in time."""

@@ -1,0 +1,40 @@
+"""Old jobs and their folders are deleted, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.records import Batch, JobRecord
+from gpuwise.service.live.up import DAY_S, Retention
+from gpuwise.store.sql import SqlStore, open_store
+
+NOW = 1000 * DAY_S
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    opened = open_store(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+def test_old_jobs_go_with_their_folders(store: SqlStore, tmp_path: Path) -> None:
+    ended_days_ago = {"1": 31.0, "2": 29.0, "3": None}
+    for uid, days in ended_days_ago.items():
+        ended = {} if days is None else {"status": "succeeded", "ended_at": NOW - days * DAY_S}
+        store.commit(Batch(jobs=[JobRecord(uid=uid, user="ada", request=JobRequest(command=("x",)), **ended)]))
+    jobs = tmp_path / "jobs"
+    for uid, changed_days_ago in {"1": 31.0, "2": 31.0, "3": 31.0, "4": 31.0, "5": 29.0}.items():
+        (jobs / uid).mkdir(parents=True)
+        os.utime(jobs / uid, times=(0.0, NOW - changed_days_ago * DAY_S))
+    retention = Retention(store, jobs, keep_days=30.0)
+    retention.delete_old(NOW)
+    retention.close()
+    assert {job.uid for job in store.jobs()} == {"2", "3"}
+    # 4 and 5 belong to no job; 5 is too new to be deleted: its job may be about to be written.
+    assert {folder.name for folder in jobs.iterdir()} == {"2", "3", "5"}
