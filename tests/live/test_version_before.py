@@ -80,7 +80,7 @@ ENDED_COLUMNS = "status, why_ended, submitted_at, started_at, ended_at, exit_cod
 
 def test_everything_in_it_goes_on(state: Path, request: pytest.FixtureRequest) -> None:
     before = rows(state, ENDED_COLUMNS)
-    deployment: LocalDeployment = request.getfixturevalue("house")
+    deployment: LocalDeployment = request.getfixturevalue("deployment")
     queue = deployment.store.queues()[0]
     assert (queue.name, queue.max_gpus, queue.weight) == ("small", 1, 2.0)
     deployment.controller.resume([FLAKY, PARKED]).result(10)
