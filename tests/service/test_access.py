@@ -10,7 +10,7 @@ import pytest
 
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, Role
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.access import SESSION_S, Access, Principal
 from gpuwise.service.live.rate_limits import MOST_KEYS, Rate, RateLimit
 from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError

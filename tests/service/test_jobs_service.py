@@ -19,7 +19,7 @@ from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import Role
 from gpuwise.core.spec import JobSpec, NodeSpec
 from gpuwise.engine.journal import encode
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.access import Caller, Principal
 from gpuwise.service.live.jobs import Query
 from gpuwise.service.live.journal_text import NOISE, tell

@@ -16,8 +16,7 @@ from gpuwise.api.schema.patterns import in_words
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.property import PropertyError
 from gpuwise.core.records import StoreError
-from gpuwise.live.inbox import BusyError, ClosedError
-from gpuwise.live.intake import LimitError
+from gpuwise.live.inbox import BusyError, ClosedError, LimitError
 from gpuwise.service.live.refusals import (
     ForbiddenError,
     InvalidError,

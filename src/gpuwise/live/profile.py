@@ -11,7 +11,7 @@ from gpuwise.core.events import PROFILE_S
 from gpuwise.core.job.table import Status
 from gpuwise.core.spec import Sharing
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.background import Repeating
+from gpuwise.live.clock import Repeating
 
 EVERY_S = 5.0
 NEWS_FRAC = 0.1

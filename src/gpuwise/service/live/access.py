@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gpuwise.core.records import JobRecord, Role, Store, TokenRecord
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.refusals import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
 
 SECRET_BYTES = 32

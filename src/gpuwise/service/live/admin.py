@@ -38,7 +38,7 @@ class Admin:
         """Takes a queue's limits away."""
 
         async def forget() -> None:
-            if not await answer(self._controller.forget_queue(name)):
+            if not await answer(self._controller.remove_queue(name)):
                 raise NotFoundError(f"queue {name!r} has no limits that could be taken away")
 
         await self._noted(caller, "forget queue", name, forget())

@@ -13,7 +13,8 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
 from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, Role
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import JobIntake, NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
+from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.estimates import DryRun

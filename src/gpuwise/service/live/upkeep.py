@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from gpuwise.core.records import Store
-from gpuwise.live.background import Repeating
+from gpuwise.live.clock import Repeating
 
 log = logging.getLogger("gpuwise.upkeep")
 EVERY_S = 3600.0
