@@ -65,7 +65,7 @@ def test_time_does_not_go_back_and_events_come_in_time(bench: Bench) -> None:
             assert all(event.at_s <= now_s for event in events)
             last_s = now_s
             bench.step(now_s, events)
-        bench.until(lambda: not bench.executor._fleet.runs)
+        bench.until(lambda: not bench.executor.table.runs)
 
 
 def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -> None:
@@ -79,7 +79,7 @@ def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -
 
 
 def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 60.0)
+    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 60.0)
     row = bench.start("1", "sleep", "60")
     bench.expect(JobStarted, row)
     sleeps = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuwise.live.controller import Controller
-from gpuwise.live.local.time_slices.turns import Switching
+from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Access
 from gpuwise.service.live.admin import Admin
 from gpuwise.service.live.feed import Feed

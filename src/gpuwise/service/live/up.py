@@ -22,8 +22,8 @@ from gpuwise.devices.machine import Machine, Reading, Where, this_machine
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
+from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
-from gpuwise.live.local.supervisor.launch import LaunchSpec
 from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine
 from gpuwise.live.submissions import JOBS_PER_USER, UserLimits
