@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from world import request
 
 from gpuwise.core.records import JobRecord, QueueRecord
-from gpuwise.live.admission.admission import Admission
+from gpuwise.live.admission import Admission
 from gpuwise.live.admission.fair_share import Job
 from gpuwise.live.admission.quotas import AdmissionError
 

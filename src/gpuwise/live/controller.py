@@ -86,8 +86,6 @@ class Controller:
         """The records of all jobs that have not ended."""
         return list(self._loop.intake.job_records.shown.values())
 
-    # -- requests -------------------------------------------------------------------------------------------------
-
     def submit(self, requests: Sequence[JobRequest], user: str, key: str | None = None) -> Future[list[JobRecord]]:
         """New jobs; the future has their records once they are on disk."""
 
@@ -171,8 +169,6 @@ class Controller:
             return [], lambda: result
 
         return self._loop.inbox.put(handle)
-
-    # -- the journal ----------------------------------------------------------------------------------------------
 
     def note(self, entry: AuditEntry) -> None:
         """Keeps an audit entry, written with the next turn."""

@@ -25,7 +25,7 @@ from gpuwise.core.observations import OVER, AttemptObserved, Phase
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.spec import Forecast
 from gpuwise.engine.engine import Engine
-from gpuwise.live.admission.admission import Admission
+from gpuwise.live.admission import Admission
 from gpuwise.live.clock import Clock
 from gpuwise.live.forecasts import Forecasts, ObservedPaces, adopt
 from gpuwise.live.inbox import NotPossibleError
@@ -249,7 +249,7 @@ class JobIntake:
         return has_other_gpus
 
     def nodes_changed(self) -> None:
-        """Forgets which jobs are feasible: that depends on the nodes."""
+        """Drops what is known of which jobs are feasible: that depends on the nodes."""
         self._submissions.feasibility.answers.clear()
 
     def _follow_gpus(self, uid: str, row: int) -> None:

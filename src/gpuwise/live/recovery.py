@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from types import MappingProxyType
 
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.state import ClusterState
@@ -28,55 +26,6 @@ COMPACT_LINES = 20_000
 MakeEngine = Callable[[ClusterSpec], Engine]
 Layouts = Mapping[tuple[int, int], tuple[MigSlice, ...]]
 """How GPUs are partitioned into MIG slices, by node and device."""
-
-
-@dataclass(slots=True)
-class Recovered:
-    """An engine as the store knows it."""
-
-    engine: Engine
-    sequence: int
-    """Of the last journal line."""
-    lines: int
-    """Lines since the snapshot."""
-
-
-def recover(
-    store: Store,
-    cluster: ClusterSpec,
-    make_engine: MakeEngine,
-    clock: Clock,
-    layouts: Layouts = MappingProxyType({}),
-    *,
-    same_nodes: bool = False,
-) -> Recovered:
-    """The engine that the store's records lead to, on the nodes that are there now; what still can run stays.
-
-    The clock is set forward to what was written last. ``layouts`` is how GPUs are partitioned before gpuwise has ever
-    seen them. With ``same_nodes`` the nodes are those that the records lead to.
-    """
-    kept, lines = store.recover()
-    if kept is None:
-        engine = make_engine(cluster)
-        engine.order(0.0, [Repartition(*where, slices) for where, slices in layouts.items()])
-        store.commit(Batch(snapshot=Snapshot(0, to_json(engine))))
-        return Recovered(engine, 0, 0)
-    engine = from_json(kept.body, make_engine)
-    replay_onto(engine.state, (line.body for line in lines))
-    clock.not_before(engine.state.now_s)
-    sequence = lines[-1].sequence if lines else kept.sequence
-    if not same_nodes and (events := _follow_nodes(engine, cluster, layouts)):
-        at, state = clock.unix(clock.now_s()), engine.state
-        changes = [
-            journal_line(number, at, event, event.at_s, state) for number, event in enumerate(events, sequence + 1)
-        ]
-        sequence += len(changes)
-        if engine.state.nodes.names != [node.name for node in cluster.nodes]:
-            engine = _renumbered(engine, cluster, make_engine)
-        body = to_json(engine)
-        store.commit(Batch(lines=changes, snapshot=Snapshot(sequence, body)))
-        return Recovered(compacted(engine, body, make_engine), sequence, 0)  # what follows goes by the snapshot's rows
-    return Recovered(engine, sequence, len(lines))
 
 
 def to_json(engine: Engine) -> str:
@@ -127,8 +76,8 @@ def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> lis
     for (number, device), slices in layouts.items():
         spec = cluster.nodes[number]
         row, known = state.nodes.row_of[spec.name], before.get(spec.name)
-        is_new = known is None or device not in known.kept_devices(spec).values()
-        if is_new and state.capacity.idle[row] >> device & 1:
+        is_kept = known is not None and known.is_same_machine(spec) and device in known.kept_devices(spec).values()
+        if not is_kept and state.capacity.idle[row] >> device & 1:
             state.capacity.repartition(row, device, slices)
     return events
 
@@ -172,6 +121,7 @@ class EngineStore:
         self.make_engine = make_engine
         self._cluster = cluster
         self._layouts = layouts
+        """How GPUs are partitioned before gpuwise has ever seen them."""
         self._knows_nodes = False
         """Whether the nodes at the start are in the records; from then on, what happens to nodes is."""
         self._sequence = 0
@@ -181,14 +131,37 @@ class EngineStore:
         self._compact_at = COMPACT_LINES
 
     def rebuild(self) -> Engine:
-        """The engine as it was written last."""
-        found = recover(
-            self.store, self._cluster, self.make_engine, self.clock, self._layouts, same_nodes=self._knows_nodes
-        )
+        """The engine that the store's records lead to; the clock is set forward to what was written last.
+
+        The first time it is on the nodes that are there now, with what can still run there.
+        """
+        kept, lines = self.store.recover()
+        if kept is None:
+            engine = self.make_engine(self._cluster)
+            engine.order(0.0, [Repartition(*where, slices) for where, slices in self._layouts.items()])
+            self.store.commit(Batch(snapshot=Snapshot(0, to_json(engine))))
+        else:
+            engine = from_json(kept.body, self.make_engine)
+            replay_onto(engine.state, (line.body for line in lines))
+            self.clock.not_before(engine.state.now_s)
+            self._sequence, self._lines = (lines[-1] if lines else kept).sequence, len(lines)
+            if not self._knows_nodes and (events := _follow_nodes(engine, self._cluster, self._layouts)):
+                engine = self._on_these_nodes(engine, events)
         self._knows_nodes = True
-        found.engine.journal.records.clear()
-        self._sequence, self._lines = found.sequence, found.lines
-        return found.engine
+        engine.journal.records.clear()
+        return engine
+
+    def _on_these_nodes(self, engine: Engine, events: Sequence[Event]) -> Engine:
+        """Writes what has happened to the nodes; the engine with these in order, and without what has ended."""
+        at, state = self.clock.unix(self.clock.now_s()), engine.state
+        numbered = enumerate(events, self._sequence + 1)
+        changes = [journal_line(number, at, event, event.at_s, state) for number, event in numbered]
+        self._sequence, self._lines = self._sequence + len(changes), 0
+        if state.nodes.names != [node.name for node in self._cluster.nodes]:
+            engine = _renumbered(engine, self._cluster, self.make_engine)
+        body = to_json(engine)
+        self.store.commit(Batch(lines=changes, snapshot=Snapshot(self._sequence, body)))
+        return compacted(engine, body, self.make_engine)  # what follows goes by the snapshot's rows
 
     def take_lines(self, engine: Engine, now_s: float) -> list[JournalLine]:
         """The turn's journal, to be written. That the policy was asked and changed nothing is not worth a write."""
@@ -212,7 +185,7 @@ class EngineStore:
         """Writes the state whole if the journal is long; the engine to continue with, without what has ended."""
         if self._lines <= max(self._compact_at, 4 * live_jobs):
             return None
-        begun = monotonic()
+        started = monotonic()
         self._compact_at = self._lines + COMPACT_LINES  # if it fails
         try:
             body = to_json(engine)
@@ -222,5 +195,5 @@ class EngineStore:
             log.exception("could not compact the journal; it continues to grow")
             return None
         self._compact_at, self._lines = COMPACT_LINES, 0
-        log.info("compacted the journal at line %d in %.2f s", self._sequence, monotonic() - begun)
+        log.info("compacted the journal at line %d in %.2f s", self._sequence, monotonic() - started)
         return fresh

@@ -13,7 +13,7 @@ from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.spec import Forecast, JobSpec, Source
 from gpuwise.engine.engine import Engine
-from gpuwise.live.admission.admission import Admission
+from gpuwise.live.admission import Admission
 from gpuwise.live.clock import Clock
 from gpuwise.live.feasibility import Feasibility
 from gpuwise.live.forecasts import Forecasts, record_fields
@@ -60,7 +60,7 @@ class Submissions:
     def check(self, engine: Engine, requests: Sequence[JobRequest], user: str) -> None:
         """Raises if one of the jobs could never run, or if there would be too many."""
         for request in requests:
-            self.admission.check(request, user)
+            self.admission.quotas.check(request, user)
             self.feasibility.check(engine, request)
         for name in {name for request in requests for name in request.after}:
             self._check_dependency(name, user)
@@ -79,8 +79,6 @@ class Submissions:
         known |= {uid: self.records.live[uid] for uid in self.records.of_key.get((user, key), ())}
         return [known[uid] for uid in sorted(known, key=_number_and_index)]
 
-    # -- jobs that others wait for --------------------------------------------------------------------------------
-
     def _check_dependency(self, name: str, user: str) -> None:
         """Refuses to wait for a job, or an array, that is another user's, unknown, or will never have succeeded."""
         record = self.records.live.get(name) or self.store.job(name) or self._task(name)
@@ -97,8 +95,6 @@ class Submissions:
     def _task(self, array: str, statuses: Sequence[str] = ()) -> JobRecord | None:
         """One of an array's tasks."""
         return next(iter(self.store.jobs(uids=[array], statuses=statuses, limit=1)), None)
-
-    # -- new records ----------------------------------------------------------------------------------------------
 
     def _draft(self, now_s: float, request: JobRequest, user: str, key: str | None) -> JobRecord:
         forecast = record_fields(self.forecasts.duration(request, user), request.gpu_memory, request.gpu_util)

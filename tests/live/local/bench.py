@@ -216,7 +216,7 @@ class Bench:
     @property
     def placed(self) -> dict[int, Any]:
         """What runs where, by what is seen on this machine."""
-        runs = [run for run in self.executor.table.runs.values() if run.is_started]
+        runs = [run for run in self.executor.table.runs.values() if run.attempt.is_started]
         rows = self.engine.state.jobs.row_of
         return {rows[run.uid]: run.placement for run in runs if run.uid in rows and run.actual() is not Actual.PARKED}
 

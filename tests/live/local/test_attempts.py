@@ -20,9 +20,9 @@ from gpuwise.live.local.attempts.folders import (
     as_json,
     attempt_token,
     finite,
-    read_json,
 )
 from gpuwise.live.local.attempts.runs import Run
+from gpuwise.live.local.supervisor.files import read_json
 
 
 @pytest.fixture

@@ -19,11 +19,13 @@ from bench import PYTHON, TRAINER, Bench, is_alive, state_of, wait_for
 from gpuwise.core.commands import Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
 from gpuwise.core.job.table import Status
-from gpuwise.live.local.attempts.endings import Outcome, cause_of, tail
-from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked, read_json
+from gpuwise.core.observations import Cause
+from gpuwise.live.local.attempts.endings import describe, tail
+from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked
 from gpuwise.live.local.attempts.limits import Cgroups
 from gpuwise.live.local.attempts.messages import MessageSocket
 from gpuwise.live.local.supervisor import files, processes, supervise
+from gpuwise.live.local.supervisor.files import read_json
 from gpuwise.live.local.watch import SupervisorHandle, Watch
 
 WAITS = ("/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; exit 3")
@@ -162,7 +164,7 @@ def test_a_job_that_cannot_be_seen_to_does_not_stop_others(
 @pytest.mark.parametrize("number", [10**30, -1, 2**40])
 def test_an_error_number_that_cannot_be(number: int) -> None:
     ended = Exit.parse({"code": 126, "trouble": {"doing": "log", "errno": number}})
-    assert cause_of(ended, Outcome.FAILED, why="", limit_bytes=0, last_line="").startswith("could not write its log: ")
+    assert describe(ended, Cause.ERROR, why="", limit_bytes=0, last_line="").startswith("could not write its log: ")
 
 
 # -- folders that vanish ---------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ def test_a_full_disk_at_a_time_limit_is_said_once_and_the_job_ends(
 
 
 def test_a_job_that_prints_too_much_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.run_control.LARGEST_OUTPUT_BYTES", 2**16, raising=False)
+    monkeypatch.setattr("gpuwise.live.local.run_control.LARGEST_OUTPUT_BYTES", 2**16)
     quiet = bench.start("1", "/bin/sleep", "60")
     row = bench.start("2", "/bin/sh", "-c", "while :; do head -c 65536 /dev/zero; sleep 0.1; done", device=1)
     assert bench.expect(JobFailed, row, within_s=8).cause.startswith("printed more than 64 KiB; ")

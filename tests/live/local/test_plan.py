@@ -8,7 +8,8 @@ import itertools
 import pytest
 
 from gpuwise.core.assignments import Intent
-from gpuwise.live.local.attempts.endings import Outcome, cause_of, judge
+from gpuwise.core.observations import Cause, Phase
+from gpuwise.live.local.attempts.endings import describe, judge
 from gpuwise.live.local.attempts.folders import Exit
 from gpuwise.live.local.plan import INSTEAD, PLAN, Action, Actual, Facts, Goal, goal_of, next_action
 
@@ -103,58 +104,64 @@ def test_what_is_wanted_follows_from_the_assignment() -> None:
 
 SIGTERM, SIGKILL = Exit(code=143, signal=15), Exit(code=137, signal=9)
 LOST = Exit(code=137, signal=9, lost=True)
+SUCCEEDED, STOPPED, SUSPENDED, MOVED = (
+    (phase, Cause.ERROR) for phase in (Phase.SUCCEEDED, Phase.STOPPED, Phase.SUSPENDED, Phase.MOVED)
+)
+FAILED, LIMIT, NO_MEMORY, VANISHED, NO_DEVICE = (
+    (Phase.FAILED, cause) for cause in (Cause.ERROR, Cause.LIMIT, Cause.OUT_OF_MEMORY, Cause.LOST, Cause.DEVICE_LOST)
+)
 
 
 @pytest.mark.parametrize(
     ("ended", "goal", "more", "outcome"),
     [
-        (Exit(code=0), Goal.RUN, {}, Outcome.SUCCEEDED),
-        (Exit(code=0), Goal.SUSPEND, {}, Outcome.SUCCEEDED),
-        (Exit(code=0), Goal.MOVE, {}, Outcome.SUCCEEDED),
-        (Exit(code=0), Goal.END, {}, Outcome.CANCELLED),
-        (Exit(code=1), Goal.RUN, {}, Outcome.FAILED),
-        (Exit(code=1), Goal.SUSPEND, {}, Outcome.FAILED),
-        (Exit(code=1), Goal.RUN, {"no_memory": True}, Outcome.OUT_OF_MEMORY),
-        (Exit(code=None), Goal.RUN, {}, Outcome.FAILED),
-        (Exit(code=75), Goal.RUN, {}, Outcome.FAILED),
-        (Exit(code=75), Goal.SUSPEND, {"left_as_asked": True}, Outcome.SUSPENDED),
-        (Exit(code=75), Goal.MOVE, {"left_as_asked": True}, Outcome.MOVED),
-        (Exit(code=143, signal=15, asked="stop"), Goal.MOVE, {}, Outcome.MOVED),
-        (Exit(code=0, asked="stop"), Goal.MOVE, {}, Outcome.MOVED),
-        (Exit(code=143, signal=15, asked="stop"), Goal.SUSPEND, {}, Outcome.SUSPENDED),
-        (Exit(code=137, signal=9, asked="kill"), Goal.MOVE, {"why": "GPU 0 was lost"}, Outcome.MOVED),
-        (Exit(code=137, signal=9, asked="kill"), Goal.END, {"why": "GPU 0 was lost"}, Outcome.LOST),
-        (Exit(code=137, signal=9, asked="kill"), Goal.RUN, {"why": "GPU 0 was lost"}, Outcome.LOST),
-        (Exit(code=143, signal=15, asked="stop"), Goal.RUN, {"why": "time limit", "final": True}, Outcome.FAILED),
-        (Exit(code=0, asked="stop"), Goal.SUSPEND, {"why": "time limit", "final": True}, Outcome.FAILED),
-        (Exit(code=0), Goal.RUN, {"why": "time limit", "final": True}, Outcome.SUCCEEDED),  # it was faster
-        (Exit(code=0, asked="shutdown"), Goal.RUN, {}, Outcome.LOST),
-        (SIGTERM, Goal.RUN, {}, Outcome.FAILED),
-        (LOST, Goal.RUN, {}, Outcome.LOST),
-        (LOST, Goal.END, {}, Outcome.CANCELLED),
+        (Exit(code=0), Goal.RUN, {}, SUCCEEDED),
+        (Exit(code=0), Goal.SUSPEND, {}, SUCCEEDED),
+        (Exit(code=0), Goal.MOVE, {}, SUCCEEDED),
+        (Exit(code=0), Goal.END, {}, STOPPED),
+        (Exit(code=1), Goal.RUN, {}, FAILED),
+        (Exit(code=1), Goal.SUSPEND, {}, FAILED),
+        (Exit(code=1), Goal.RUN, {"no_memory": True}, NO_MEMORY),
+        (Exit(code=None), Goal.RUN, {}, FAILED),
+        (Exit(code=75), Goal.RUN, {}, FAILED),
+        (Exit(code=75), Goal.SUSPEND, {"left_as_asked": True}, SUSPENDED),
+        (Exit(code=75), Goal.MOVE, {"left_as_asked": True}, MOVED),
+        (Exit(code=143, signal=15, asked="stop"), Goal.MOVE, {}, MOVED),
+        (Exit(code=0, asked="stop"), Goal.MOVE, {}, MOVED),
+        (Exit(code=143, signal=15, asked="stop"), Goal.SUSPEND, {}, SUSPENDED),
+        (Exit(code=137, signal=9, asked="kill"), Goal.MOVE, {"why": "GPU 0 was lost"}, MOVED),
+        (Exit(code=137, signal=9, asked="kill"), Goal.END, {"why": "GPU 0 was lost"}, NO_DEVICE),
+        (Exit(code=137, signal=9, asked="kill"), Goal.RUN, {"why": "GPU 0 was lost"}, NO_DEVICE),
+        (Exit(code=143, signal=15, asked="stop"), Goal.RUN, {"why": "time limit", "final": True}, LIMIT),
+        (Exit(code=0, asked="stop"), Goal.SUSPEND, {"why": "time limit", "final": True}, LIMIT),
+        (Exit(code=0), Goal.RUN, {"why": "time limit", "final": True}, SUCCEEDED),  # it was faster
+        (Exit(code=0, asked="shutdown"), Goal.RUN, {}, VANISHED),
+        (SIGTERM, Goal.RUN, {}, FAILED),
+        (LOST, Goal.RUN, {}, VANISHED),
+        (LOST, Goal.END, {}, STOPPED),
     ],
 )
-def test_what_an_end_facts(ended: Exit, goal: Goal, more: dict[str, object], outcome: Outcome) -> None:
+def test_what_an_end_means(ended: Exit, goal: Goal, more: dict[str, object], outcome: tuple[Phase, Cause]) -> None:
     given = {"left_as_asked": False, "final": False, "why": "", "no_memory": False} | more
-    assert judge(ended, goal, **given) is outcome  # type: ignore[arg-type]
+    assert judge(ended, goal, **given) == outcome  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("ended", "outcome", "more", "cause"),
+    ("ended", "cause", "more", "text"),
     [
-        (Exit(code=2), Outcome.FAILED, {"last_line": "no lr"}, "exited with code 2: no lr"),
-        (Exit(code=2), Outcome.FAILED, {}, "exited with code 2"),
-        (SIGKILL, Outcome.FAILED, {}, "killed by signal 9 (SIGKILL)"),
-        (Exit(code=228, signal=100), Outcome.FAILED, {}, "killed by signal 100"),
-        (SIGKILL, Outcome.OUT_OF_MEMORY, {"limit_bytes": 2**30}, "ran out of memory; its limit was 1 GiB"),
-        (SIGKILL, Outcome.OUT_OF_MEMORY, {}, "ran out of memory"),
-        (Exit(), Outcome.FAILED, {}, "how it ended could not be read"),
-        (SIGTERM, Outcome.FAILED, {"why": "time limit of 5 s reached"}, "time limit of 5 s reached"),
-        (Exit(code=126, doing="confine", errno=errno.EPERM), Outcome.FAILED, {},
+        (Exit(code=2), Cause.ERROR, {"last_line": "no lr"}, "exited with code 2: no lr"),
+        (Exit(code=2), Cause.ERROR, {}, "exited with code 2"),
+        (SIGKILL, Cause.ERROR, {}, "killed by signal 9 (SIGKILL)"),
+        (Exit(code=228, signal=100), Cause.ERROR, {}, "killed by signal 100"),
+        (SIGKILL, Cause.OUT_OF_MEMORY, {"limit_bytes": 2**30}, "ran out of memory; its limit was 1 GiB"),
+        (SIGKILL, Cause.OUT_OF_MEMORY, {}, "ran out of memory"),
+        (Exit(), Cause.ERROR, {}, "how it ended could not be read"),
+        (SIGTERM, Cause.ERROR, {"why": "time limit of 5 s reached"}, "time limit of 5 s reached"),
+        (Exit(code=126, doing="confine", errno=errno.EPERM), Cause.ERROR, {},
          "could not set its limits: Operation not permitted"),
-        (Exit(code=126, doing="?", errno=0), Outcome.FAILED, {}, "could not start it: Success"),
+        (Exit(code=126, doing="?", errno=0), Cause.ERROR, {}, "could not start it: Success"),
     ],
 )  # fmt: skip
-def test_a_cause_is_for_people(ended: Exit, outcome: Outcome, more: dict[str, object], cause: str) -> None:
+def test_a_cause_is_for_people(ended: Exit, cause: Cause, more: dict[str, object], text: str) -> None:
     given = {"why": "", "limit_bytes": 0.0, "last_line": ""} | more
-    assert cause_of(ended, outcome, **given) == cause  # type: ignore[arg-type]
+    assert describe(ended, cause, **given) == text  # type: ignore[arg-type]

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from gpuwise.live.admission.quotas import EPSILON, Quotas
 
+ORDER = attrgetter("order")
+
 
 class Stage(enum.Enum):
-    """How far a job has come."""
+    """How far a job has got."""
 
     BLOCKED = enum.auto()
     """It is on hold, or waits for other jobs; it counts for nothing."""
@@ -69,7 +71,7 @@ class FairShare:
         self.backlog = 0.0
         """GPUs that admitted jobs ask for which have never been placed."""
         self.changed: set[Job] = set()
-        """Jobs that may have come to another stage."""
+        """Jobs whose stage may have changed."""
         self._quotas = quotas
 
     def add(self, job: Job, stage: Stage) -> None:
@@ -89,7 +91,7 @@ class FairShare:
             del self.queues[job.queue]
 
     def move(self, job: Job, stage: Stage) -> None:
-        """A job comes to a stage."""
+        """A job gets to a stage."""
         self._count(job, -1)
         job.stage = stage
         self._count(job, 1)
@@ -107,16 +109,14 @@ class FairShare:
         queue = self.queues[job.queue]
         if job.stage is Stage.WAITING:
             if sign > 0:
-                insort(queue.waiting, job, key=_order)
+                insort(queue.waiting, job, key=ORDER)
             else:
-                del queue.waiting[bisect_left(queue.waiting, job.order, key=_order)]
+                del queue.waiting[bisect_left(queue.waiting, job.order, key=ORDER)]
         elif job.stage is Stage.ADMITTED:
             queue.used += sign * job.gpus
             if not job.placed:
                 self.backlog += sign * job.gpus
                 (queue.unplaced.add if sign > 0 else queue.unplaced.discard)(job)
-
-    # -- which jobs are admitted ----------------------------------------------------------------------------------
 
     def admit(self) -> None:
         """Admits jobs while there is quota and the backlog is short; done twice it is as if done once."""
@@ -154,7 +154,7 @@ class FairShare:
         """Lets admitted jobs that were never placed wait again, last one first, while their queue is over its quota."""
         for name, queue in self.queues.items():
             if queue.unplaced and not self._quotas.allows(name, queue.used):
-                for job in reversed(_in_order(queue.unplaced)):
+                for job in sorted(queue.unplaced, key=ORDER, reverse=True):
                     if not self._quotas.allows(name, queue.used):
                         self.move(job, Stage.WAITING)
 
@@ -164,7 +164,7 @@ class FairShare:
         The backlog is much too long when a second queue comes while the first has all its jobs admitted.
         """
         for queue in self.queues.values():
-            for job in _in_order(queue.unplaced)[1:] if len(queue.unplaced) > 1 else ():
+            for job in sorted(queue.unplaced, key=ORDER)[1:]:
                 self.move(job, Stage.WAITING)
 
     def lacks_quota(self, job: Job) -> bool:
@@ -173,11 +173,3 @@ class FairShare:
             return True
         first = self._first(queue := self.queues[job.queue])
         return first is not None and not self._has_quota(first, queue)
-
-
-def _order(job: Job) -> tuple[int, int]:
-    return job.order
-
-
-def _in_order(jobs: set[Job]) -> Sequence[Job]:
-    return sorted(jobs, key=_order)

@@ -93,8 +93,6 @@ class Devices:
             self._reconciler.interrupt(run, why)
         self._reports.events.append(DeviceLost(now_s, *self._named(where)))
 
-    # -- MIG ------------------------------------------------------------------------------------------------------
-
     def partition(self, devices: Iterable[Where]) -> None:
         """Partitions devices as is wanted, each once it is empty; until then nothing is started on it."""
         for where in devices:

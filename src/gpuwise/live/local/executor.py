@@ -64,8 +64,6 @@ class LocalExecutor:
         self._reconciler = Reconciler(self._folders, self.table, starter, self._reports, clock, launch_of)
         self._devices = Devices(self.table, self._reconciler, self._reports)
 
-    # -- the protocol ---------------------------------------------------------------------------------------------
-
     def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
         """Notes what is wanted and begins to make it so; ``complete`` if that is everything, as after a restart."""
         if not complete:  # else what was reported last may never have been written
@@ -78,7 +76,7 @@ class LocalExecutor:
         else:
             self._devices.partition(devices)
             self._reconciler.touch(*jobs)
-            self._reconciler.settle()
+            self._reconciler.reconcile()
         for each in desired:
             if isinstance(each, NodeRequest):
                 self._decline(each)
@@ -104,7 +102,7 @@ class LocalExecutor:
             now_s = self._clock.now_s()
             self._devices.check(now_s)
             self._reconciler.check(now_s)
-            self._reconciler.settle()
+            self._reconciler.reconcile()
             ready_s = min(ready_s, self._reports.ready_s(now_s, self._coalesce_s))
             if called or now_s >= min(ready_s, until_s):
                 return self._hand_over(now_s, until_s)
@@ -125,8 +123,6 @@ class LocalExecutor:
         """What switching between jobs that share devices by time slices has cost so far."""
         return self._reconciler.switching
 
-    # -- beyond it ------------------------------------------------------------------------------------------------
-
     def wake(self) -> None:
         """Ends a wait; may be called from any thread."""
         self._watch.call()
@@ -137,8 +133,6 @@ class LocalExecutor:
         self._messages.close()
         if self._cgroups is not None:
             self._cgroups.close()
-
-    # -- the loop -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """The caller observes again, or has decided: what was reported last is on record."""

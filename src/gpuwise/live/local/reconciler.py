@@ -13,7 +13,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.devices.machine import DeviceInUseError, MachineError
 from gpuwise.live.clock import Clock
-from gpuwise.live.local.attempts.endings import Ending, Outcome
+from gpuwise.live.local.attempts.endings import Ending
 from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.attempts.reports import Reports
@@ -109,8 +109,6 @@ class Reconciler:
         except OSError:
             run.check_s = self._clock.now_s()  # its job has no place any more: that ends it as soon as it can be ended
 
-    # -- time -----------------------------------------------------------------------------------------------------
-
     def next_check_s(self) -> float:
         """When something is to be looked at again by itself."""
         checks = [*map(self._due_s, self._table.runs.values()), *self._waiting.values()]
@@ -131,9 +129,7 @@ class Reconciler:
             return math.inf
         return min(run.check_s, self._table.limit_s(run))
 
-    # -- one step after another -----------------------------------------------------------------------------------
-
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Does what can be done now about all jobs that were touched."""
         while True:
             self.touch(*self._time_slices.update(self._clock.now_s()))
@@ -143,7 +139,7 @@ class Reconciler:
             del self._todo[uid]
             self._waiting.pop(uid, None)
             try:
-                self._reconcile(uid)
+                self._reconcile_job(uid)
             except Exception as error:  # whatever it is about one job, others must not wait for it
                 self._complain(uid, error)
                 self._waiting[uid] = self._clock.now_s() + TRY_AGAIN_S
@@ -158,7 +154,7 @@ class Reconciler:
             expected = isinstance(error, (OSError, MachineError))
             log.warning("job %s: %s; trying again", uid, error, exc_info=None if expected else error)
 
-    def _reconcile(self, uid: str) -> None:
+    def _reconcile_job(self, uid: str) -> None:
         want = self._table.desired.of(uid)
         runs = self._table.of(uid)
         for run in runs:
@@ -234,7 +230,7 @@ class Reconciler:
         elif state is not AttemptState.LOST:
             self._starter.find_supervisor(run)
             actual = run.actual()
-            if goal is Goal.RUN and actual is not Actual.LAUNCHING and run.is_started:
+            if goal is Goal.RUN and actual is not Actual.LAUNCHING and run.attempt.is_started:
                 self._reports.running(run, begins=not want.started)
             goal = self._time_slices.goal(run, goal)
             if not self._control.act(run, want, goal, actual):
@@ -286,7 +282,7 @@ class Reconciler:
         is_wanted = want.intent is Intent.RUN and want.attempt == run.number and not run.is_foreign
         ending.report(self._reports, run, Goal.RUN if is_wanted else goal)
         self._drop(run)
-        if goal is Goal.RUN and ending.outcome is Outcome.MOVED and want.placement is not None:
+        if goal is Goal.RUN and ending.phase is Phase.MOVED and want.placement is not None:
             # It left late, as it had been asked to before it was resumed.
             self._launch(self._folders.attempt(run.uid, want.attempt), want)
         elif is_wanted:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import re
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,37 +28,15 @@ NO_MEMORY = re.compile(
 )
 
 
-class Outcome(enum.StrEnum):
-    """How an attempt ended, in the words of its record."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    OUT_OF_MEMORY = "out of memory"
-    SUSPENDED = "suspended"
-    MOVED = "moved"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-
-
-PHASES: Mapping[Outcome, Phase] = {
-    Outcome.SUCCEEDED: Phase.SUCCEEDED,
-    Outcome.FAILED: Phase.FAILED,
-    Outcome.OUT_OF_MEMORY: Phase.FAILED,
-    Outcome.LOST: Phase.FAILED,
-    Outcome.SUSPENDED: Phase.SUSPENDED,
-    Outcome.MOVED: Phase.MOVED,
-    Outcome.CANCELLED: Phase.STOPPED,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ended."""
 
     exit: Exit
-    outcome: Outcome
+    phase: Phase
     cause: Cause
     text: str
+    """Why it failed, for the user who submitted it."""
     peak_memory_bytes: float | None
     kept: Kept | None
     """What it saved when it was asked to leave; None is what its last checkpoint keeps."""
@@ -75,34 +51,24 @@ class Ending:
         no_memory = ended.code != 0 and ran_out_of_memory(ended, group, output, offset)
         left = attempt.left_as_asked(ended.code) and (goal is not Goal.RUN or run.is_resumed)
         final = orders.get("final") is True
-        outcome = judge(ended, goal, left_as_asked=left, final=final, why=why, no_memory=no_memory)
-        limit = finite(attempt.read("launch"), "memory_bytes")
-        last = last_line(tail(output, offset)) if outcome is Outcome.FAILED else ""
-        why_failed = ""
-        if outcome in (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST):
-            why_failed = cause_of(ended, outcome, why=why, limit_bytes=limit, last_line=last)
+        phase, cause = judge(ended, goal, left_as_asked=left, final=final, why=why, no_memory=no_memory)
+        described = ""
+        if phase is Phase.FAILED:
+            limit, last = finite(attempt.read("launch"), "memory_bytes"), last_line(tail(output, offset))
+            described = describe(ended, cause, why=why, limit_bytes=limit, last_line=last)
         peak = peak_memory_bytes(ended, group) if stand_in else run.gpu_memory_bytes or None
-        saved = attempt.read("saved") if outcome is Outcome.SUSPENDED else {}
+        saved = attempt.read("saved") if phase is Phase.SUSPENDED else {}
         kept = (finite(saved, "step"), finite(saved, "steps") or None) if "step" in saved else None
-        return cls(ended, outcome, _cause(outcome, why, final), why_failed, peak, kept)
+        return cls(ended, phase, cause, described, peak, kept)
 
     def report(self, reports: Reports, run: Run, goal: Goal) -> None:
         """Reports how a run ended; of one that was to be gone only if it was ordered to end."""
         if goal is Goal.END and not self.exit.asked:
             return
-        if run.is_started and goal is Goal.RUN:
+        if run.attempt.is_started and goal is Goal.RUN:
             reports.running(run)
         details = Details(cause=self.cause, text=self.text, peak_memory_bytes=self.peak_memory_bytes)
-        reports.ended(run, PHASES[self.outcome], self.exit, details, self.kept)
-
-
-def _cause(outcome: Outcome, why: str, final: bool) -> Cause:
-    """What kind of failure it was; ``why`` is the reason for which it was ended, ``final`` if its job ends with it."""
-    if outcome is Outcome.OUT_OF_MEMORY:
-        return Cause.OUT_OF_MEMORY
-    if outcome is Outcome.LOST:
-        return Cause.DEVICE_LOST if why else Cause.LOST
-    return Cause.LIMIT if why and final else Cause.ERROR
+        reports.ended(run, self.phase, self.exit, details, self.kept)
 
 
 def last_line(printed: bytes) -> str:
@@ -112,23 +78,25 @@ def last_line(printed: bytes) -> str:
     return "".join(each for each in last if each.isprintable())[:LAST_LINE_LENGTH]
 
 
-def judge(ended: Exit, goal: Goal, *, left_as_asked: bool, final: bool, why: str, no_memory: bool) -> Outcome:
-    """How an attempt ended; ``why`` is the reason for which it was ordered to, ``final`` if its job ends with it."""
-    if goal is Goal.END:
-        return Outcome.LOST if why and not final else Outcome.CANCELLED
+def judge(
+    ended: Exit, goal: Goal, *, left_as_asked: bool, final: bool, why: str, no_memory: bool
+) -> tuple[Phase, Cause]:
+    """What an end means; ``why`` is the reason for which it was ordered, ``final`` if the job ends with the attempt."""
     ordered = ended.asked in ("stop", "kill")
+    if goal is Goal.END:
+        return (Phase.FAILED, Cause.DEVICE_LOST) if why and not final else (Phase.STOPPED, Cause.ERROR)
     if ordered and final:
-        return Outcome.FAILED
+        return Phase.FAILED, Cause.LIMIT if why else Cause.ERROR
     if left_as_asked or (ordered and goal is not Goal.RUN):
-        return Outcome.SUSPENDED if goal is Goal.SUSPEND else Outcome.MOVED
-    if ended.lost or ended.asked == "shutdown" or (ordered and why):  # its device was lost
-        return Outcome.LOST
+        return (Phase.SUSPENDED if goal is Goal.SUSPEND else Phase.MOVED), Cause.ERROR
+    if ended.lost or ended.asked == "shutdown" or (ordered and why):
+        return Phase.FAILED, Cause.DEVICE_LOST if why else Cause.LOST
     if ended.code == 0:
-        return Outcome.SUCCEEDED
-    return Outcome.OUT_OF_MEMORY if no_memory else Outcome.FAILED
+        return Phase.SUCCEEDED, Cause.ERROR
+    return Phase.FAILED, Cause.OUT_OF_MEMORY if no_memory else Cause.LIMIT if why and final else Cause.ERROR
 
 
-def cause_of(ended: Exit, outcome: Outcome, *, why: str, limit_bytes: float, last_line: str) -> str:
+def describe(ended: Exit, cause: Cause, *, why: str, limit_bytes: float, last_line: str) -> str:
     """Why an attempt failed, for the user who submitted it."""
     if why:
         return why
@@ -138,7 +106,7 @@ def cause_of(ended: Exit, outcome: Outcome, *, why: str, limit_bytes: float, las
         return _not_started(ended)
     if ended.asked == "shutdown":
         return "its supervisor was asked to stop; was the machine shut down?"
-    if outcome is Outcome.OUT_OF_MEMORY:
+    if cause is Cause.OUT_OF_MEMORY:
         return f"ran out of memory; its limit was {format_bytes(limit_bytes)}" if limit_bytes else "ran out of memory"
     if ended.signal is not None:
         return f"killed by signal {ended.signal}" + _signal_name(ended.signal)

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.core.commands import Placement
-from gpuwise.engine.journal import placement_of, plain
+from gpuwise.engine.journal import placement_of
 from gpuwise.live.local.supervisor import files
 from gpuwise.live.local.supervisor.supervise import SUSPENDED
 
 FORMAT = 1
 """Of the files in an attempt's folder; launch.json says which, and one that says nothing is of format 1."""
 TOKEN_LENGTH = 32
-LARGEST_BYTES = 64 * 1024
-"""No file in an attempt's folder is larger, but for the one with the environments of all processes."""
 LARGEST_ERRNO = 4095
 """The kernel has no larger error numbers."""
 LEAVE, PAUSE, RUN = "leave", "pause", "run"
@@ -50,11 +48,6 @@ class AttemptState(enum.Enum):
 def attempt_token(secret: bytes, uid: str, number: int) -> str:
     """What messages of an attempt must carry."""
     return hmac.new(secret, f"{uid}/{number}".encode(), hashlib.sha256).hexdigest()[:TOKEN_LENGTH]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty if there is none, or none that could be ours."""
-    return files.read_json(path, LARGEST_BYTES)
 
 
 def finite(found: Mapping[str, Any], name: str, default: float = 0.0) -> float:
@@ -150,7 +143,7 @@ class Attempt:
 
     def read(self, name: str) -> dict[str, Any]:
         """The object in one of its JSON files; empty if there is none."""
-        most_bytes = files.LARGEST_BYTES if name == "launch" else LARGEST_BYTES
+        most_bytes = files.LARGEST_LAUNCH_BYTES if name == "launch" else files.LARGEST_BYTES
         return files.read_json(self.folder / f"{name}.json", most_bytes)
 
     def write(self, name: str, found: Mapping[str, Any]) -> None:
@@ -160,11 +153,6 @@ class Attempt:
     def exit(self) -> Exit:
         """How it ended; of a file that cannot be read, nothing is known."""
         return Exit.parse(self.read("exit"))
-
-    @property
-    def format(self) -> object:
-        """The format of its files."""
-        return self.read("launch").get("v", FORMAT)
 
     def order(self, want: str, **details: Any) -> int:
         """Writes what its supervisor shall do; the order's number."""
@@ -208,11 +196,6 @@ class Attempt:
     def name(self) -> str:
         """What its control group and the mark that it is live are called."""
         return f"{self.uid}.{self.number}"
-
-
-def as_json(placement: Placement) -> Any:
-    """A placement as it is written in files."""
-    return plain(placement)
 
 
 def is_locked(path: Path) -> bool | None:
@@ -261,7 +244,7 @@ class Folders:
 
     def saved_steps(self, uid: str) -> tuple[float, float | None]:
         """What the last checkpoint of a job keeps: its steps done, and in all if it says so."""
-        latest = read_json(self.checkpoint(uid) / "latest.json")
+        latest = files.read_json(self.checkpoint(uid) / "latest.json")
         named = text(latest, "file")
         if named and ("/" in named or not os.path.exists(self.checkpoint(uid) / named)):  # or it cannot be looked for
             return 0.0, None

@@ -15,7 +15,8 @@ from gpuwise.core.job.tasks import task_counts
 from gpuwise.core.spec import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
-from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders, as_json
+from gpuwise.engine.journal import plain
+from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders
 from gpuwise.live.local.attempts.limits import Cgroups, limits_of, memory_limit_bytes
 
 INHERITED = (
@@ -86,7 +87,7 @@ class Launcher:
                 "grace_s": request.grace_s,
                 "time_limit_s": request.time_limit_s,
                 "per_gpu": request.processes is Processes.PER_GPU,
-                "placement": as_json(placement),
+                "placement": plain(placement),
                 **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
             },
         )
@@ -124,10 +125,11 @@ class Launcher:
         if not per_gpu:
             return [{"argv": request.command, "env": common, "affinity": affinity[0]}]
         world = {"WORLD_SIZE": str(placement.gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        return [
-            {"argv": request.command, "env": common | self._own(part) | world | _rank(rank), "affinity": affinity[rank]}
-            for rank, part in enumerate(split(placement))
-        ]
+        processes = []
+        for rank, part in enumerate(split(placement)):
+            own = {**self._own(part), **world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append({"argv": request.command, "env": common | own, "affinity": affinity[rank]})
+        return processes
 
     def _task_processes(self, spec: LaunchSpec, common: dict[str, str], placement: Placement) -> list[dict[str, Any]]:
         """One process per task, all in one world; each sees its own devices only, so its local rank is 0."""
@@ -218,7 +220,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _rank(rank: int) -> dict[str, str]:
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank)}

@@ -67,8 +67,6 @@ class Reports:
         self.events, self._seen, self._progress = [], [], {}
         return happened
 
-    # -- attempts -------------------------------------------------------------------------------------------------
-
     def running(self, run: Run, *, begins: bool = True) -> None:
         """An attempt runs, which is reported once; ``begins`` unless it was observed to run before."""
         if not self._is_news(run.uid, run.number, Phase.RUNNING):

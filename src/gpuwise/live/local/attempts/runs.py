@@ -12,7 +12,8 @@ from gpuwise.core.assignments import Intent
 from gpuwise.core.commands import Placement
 from gpuwise.core.job.tasks import task_counts
 from gpuwise.devices.machine import Machine, Where
-from gpuwise.live.local.attempts.folders import LEAVE, PAUSE, RUN, Attempt, AttemptState, Exit, as_json, finite, whole
+from gpuwise.engine.journal import plain
+from gpuwise.live.local.attempts.folders import LEAVE, PAUSE, RUN, Attempt, AttemptState, Exit, finite, whole
 from gpuwise.live.local.desired import DesiredJob, DesiredState
 from gpuwise.live.local.plan import Actual, Goal, goal_of
 from gpuwise.live.local.watch import SupervisorHandle
@@ -92,11 +93,6 @@ class Run:
         return self.number != self.attempt.number
 
     @property
-    def is_started(self) -> bool:
-        """Whether its processes were started."""
-        return self.attempt.is_started
-
-    @property
     def is_interrupted(self) -> bool:
         """Whether it was ended since it lost its device, not for what it did."""
         orders = self.orders()
@@ -114,7 +110,7 @@ class Run:
         return [pid for pid in found if type(pid) is int] if isinstance(found, list) else []
 
     def state(self) -> AttemptState:
-        """How far it has come; one that was claimed is never absent again."""
+        """How far it has got; one that was claimed is never absent again."""
         found = self.attempt.state()
         if found is AttemptState.ABSENT:
             return AttemptState.LOST if self.was_claimed else found
@@ -131,7 +127,7 @@ class Run:
         want, obeyed = orders.get("want"), whole(orders, "seq") <= self.obeyed
         if want in ("stop", "kill"):
             return Actual.STOPPING
-        if not self.is_started or (want == "run" and not obeyed):
+        if not self.attempt.is_started or (want == "run" and not obeyed):
             return Actual.LAUNCHING
         if want == "park":
             return Actual.PARKED if obeyed else Actual.PARKING
@@ -143,8 +139,6 @@ class Run:
     def order_done(self, seq: int) -> None:
         """Its supervisor reports that it has carried out an order."""
         self.obeyed = max(self.obeyed, min(seq, whole(self.attempt.read("orders"), "seq")))
-
-    # -- orders ---------------------------------------------------------------------------------------------------
 
     def ask_to_leave(self, now_s: float) -> None:
         """Asks the job to save its state and end."""
@@ -169,7 +163,7 @@ class Run:
         """Lets its processes continue, for the job's newest placement."""
         if self.attempt.read("control").get("want") in (LEAVE, PAUSE):
             self.attempt.ask(RUN)
-        where: dict[str, Any] = {"as": number, "placement": as_json(placement), "affinity": affinity}
+        where: dict[str, Any] = {"as": number, "placement": plain(placement), "affinity": affinity}
         if number != self.number:  # otherwise it is only its turn again
             where["at"] = time.time()
         self._order(now_s + OBEY_S, "run", **where)

@@ -20,7 +20,6 @@ from gpuwise.live.local.attempts.folders import (
     AttemptState,
     Exit,
     attempt_token,
-    read_json,
     text,
     whole,
 )
@@ -28,6 +27,7 @@ from gpuwise.live.local.attempts.launch import Launcher, LaunchSpec
 from gpuwise.live.local.attempts.limits import processes_of
 from gpuwise.live.local.attempts.runs import LAUNCH_S, LOOK_AGAIN_S, Run
 from gpuwise.live.local.supervisor import supervise
+from gpuwise.live.local.supervisor.files import read_json
 from gpuwise.live.local.supervisor.processes import boot_id, start_time, stat_of
 from gpuwise.live.local.watch import SupervisorHandle, Watch
 
@@ -55,14 +55,14 @@ class Starter:
 
     def adopt(self, attempt: Attempt) -> Run:
         """A run that was started before; it is foreign if that was by another service, or one of a later version."""
-        run = Run.of(attempt)
-        named = {text(attempt.read("launch"), "token"), text(_claim(attempt), "token")} - {""}
-        is_unknown = attempt.format != FORMAT
+        run, launch = Run.of(attempt), attempt.read("launch")
+        named = {text(launch, "token"), text(_claim(attempt), "token")} - {""}
+        is_unknown = launch.get("v", FORMAT) != FORMAT
         if is_unknown:
             log.error(
                 "job %s, attempt %d was started by another version of gpuwise (files of format %r, this is %d); it "
                 "cannot be taken over and is ended. Let jobs end before going back to an earlier version",
-                attempt.uid, attempt.number, attempt.format, FORMAT,
+                attempt.uid, attempt.number, launch.get("v"), FORMAT,
             )  # fmt: skip
         run.is_foreign = run.reported_over = is_unknown or (bool(named) and self._token(attempt) not in named)
         return run

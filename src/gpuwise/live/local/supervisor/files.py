@@ -21,8 +21,9 @@ if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for e
 
     AnyPath = str | os.PathLike[str]
 
-LARGEST_BYTES = 64 * 1024 * 1024
-"""No more is read of any file."""
+LARGEST_BYTES = 64 * 1024
+"""No more is read of any file, but for launch.json, which has the environments of all processes."""
+LARGEST_LAUNCH_BYTES = 64 * 1024 * 1024
 RESERVED_BYTES = 4096
 
 

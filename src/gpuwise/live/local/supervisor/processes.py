@@ -21,9 +21,6 @@ FIRST_TO_KILL = "500"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-# -- a new process ---------------------------------------------------------------------------------------------------
-
-
 def become(process: dict[str, Any], launch: dict[str, Any], parent: int, complaints: int) -> NoReturn:
     """Turns a fresh child into a process of the job; what goes wrong is written to ``complaints``."""
     doing = "start"
@@ -92,9 +89,6 @@ def write_if_possible(path: AnyPath, text: str) -> None:
         return
 
 
-# -- what the kernel knows -------------------------------------------------------------------------------------------
-
-
 def boot_id() -> str:
     """Which start of the machine this is."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -149,9 +143,6 @@ def machine_oom_kills() -> int:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
     except OSError:
         return 0
-
-
-# -- signals and cores -----------------------------------------------------------------------------------------------
 
 
 def signal_group(leader: int, which: int) -> None:

@@ -39,7 +39,7 @@ def main(folder: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(folder)
-    launch = files.read_json("launch.json")
+    launch = files.read_json("launch.json", files.LARGEST_LAUNCH_BYTES)
     if files.claim(launch["token"]):
         for name in ("started", "exit"):
             files.insist(files.reserve, name)
@@ -114,8 +114,6 @@ class Supervisor:
         with open(reader, "rb") as complaints:
             first = complaints.readline()  # ends when no process has the pipe any more: exec closes it
         return json.loads(first) if first else None
-
-    # -- while it runs --------------------------------------------------------------------------------------------
 
     def await_news(self) -> None:
         """Sleeps until a process ends, an order comes, or the grace period is over."""
@@ -195,8 +193,6 @@ class Supervisor:
             for pid in self.alive:
                 processes.signal_group(pid, signal.SIGTERM)
             processes.signal_all(signal.SIGCONT)
-
-    # -- the end --------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """Kills everything there is of the attempt."""
