@@ -1,1 +1,1 @@
-"""Attempts: how they are launched and limited, their folders and messages, how they end, and what is reported of them."""
+"""Attempts: how they are launched and limited, their folders and messages, how they end, what is reported of them."""
