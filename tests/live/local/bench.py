@@ -171,10 +171,10 @@ class Bench:
 
     # -- what a test does -----------------------------------------------------------------------------------------
 
-    def submit(self, uid: str, *command: str, believed_bytes: float = 0.0, **asked: Any) -> int:
+    def submit(self, uid: str, *command: str, forecast_bytes: float = 0.0, **asked: Any) -> int:
         """Puts a job into the engine; its row."""
         request = JobRequest(command=command, **asked)
-        self.specs[uid] = LaunchSpec(request, believed_bytes)
+        self.specs[uid] = LaunchSpec(request, forecast_bytes)
         now_s = self.clock.now_s()
         row = self.engine.state.jobs.declare(
             [request.spec(uid, submit_s=now_s, duration_s=request.duration_s or 100.0)]

@@ -35,7 +35,7 @@ HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
 
 
 @pytest.mark.parametrize(
-    ("asked", "believed_bytes", "placement", "limit_bytes"),
+    ("asked", "forecast_bytes", "placement", "limit_bytes"),
     [
         ({}, 0.0, on((0, 0)), 1 * GIB),  # all of a stand-in
         ({}, 0.0, HALF, 0.5 * GIB),  # its share
@@ -51,10 +51,10 @@ HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
     ],
 )
 def test_the_limit_on_stand_ins(
-    asked: dict[str, Any], believed_bytes: float, placement: Any, limit_bytes: float
+    asked: dict[str, Any], forecast_bytes: float, placement: Any, limit_bytes: float
 ) -> None:
     request = JobRequest(command=("x",), **asked)
-    assert memory_limit_bytes(request, believed_bytes, placement, Stand(2, GIB)) == pytest.approx(limit_bytes)
+    assert memory_limit_bytes(request, forecast_bytes, placement, Stand(2, GIB)) == pytest.approx(limit_bytes)
 
 
 def test_on_gpus_only_what_is_asked_for_of_the_machine_is_a_limit() -> None:

@@ -12,6 +12,7 @@ from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobStarted, WokeUp
 from gpuwise.core.observations import AttemptObserved, Phase
+from gpuwise.live.local.watch import Watch
 
 
 def test_it_wakes_up_exactly_when_it_was_asked_to(bench: Bench) -> None:
@@ -83,13 +84,13 @@ def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
     row = bench.start("1", "sleep", "60")
     bench.expect(JobStarted, row)
     sleeps = 0
-    sleep = bench.executor._watch.sleep
+    sleep = Watch.sleep
 
-    def counted(timeout_s: float) -> object:
+    def counted(watch: Watch, timeout_s: float) -> object:
         nonlocal sleeps
         sleeps += 1
-        return sleep(timeout_s)
+        return sleep(watch, timeout_s)
 
-    monkeypatch.setattr(bench.executor._watch, "sleep", counted)
+    monkeypatch.setattr(Watch, "sleep", counted)
     bench.executor.observe(bench.clock.now_s() + 1.0)
     assert sleeps <= 3
