@@ -21,8 +21,8 @@ from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
 from gpuwise.devices.cpu import CpuMachine
 from gpuwise.live.clock import Clock
+from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
-from gpuwise.live.local.supervisor.launch import LaunchSpec
 
 STEP_S = 0.005
 TRAINING = f"""

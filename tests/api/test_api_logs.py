@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.errors import InvalidError
 from gpuwise.service.live.job_logs import JobLogs
 from running import Running, wait_for

@@ -1,7 +1,8 @@
-"""Admission: who may stand in line, whatever happens and in whatever order."""
+"""Admission: which jobs a policy may see, whatever happens and in whatever order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -10,119 +11,126 @@ from hypothesis import strategies as st
 from world import request
 
 from gpuwise.core.records import JobRecord, QueueRecord
-from gpuwise.live.admission import Admission, AdmissionError
+from gpuwise.live.admission import Admission
+from gpuwise.live.admission.fair_share import Job
+from gpuwise.live.admission.quotas import AdmissionError
 
 GPUS = 4.0
+UIDS = (*range(60), *(f"1-{task}" for task in range(3)))
 
 
 def job(uid: str, gpus: int = 1, **more) -> JobRecord:
     return JobRecord(uid=uid, user="ada", request=request(gpus=gpus, **more))
 
 
-def admission(*queues: QueueRecord) -> Admission:
+def empty(*queues: QueueRecord) -> Admission:
     return Admission(GPUS, queues)
 
 
-def settled(intake: Admission, *records: JobRecord) -> dict[str, str]:
+def settled(admission: Admission, *records: JobRecord) -> dict[str, str]:
     for record in records:
-        intake.add(record)
-    intake.settle()
-    return {uid: ",".join(sorted(intake.causes(uid))) for uid in intake._jobs}
+        admission.add(record)
+    admission.admit()
+    return {uid: ",".join(sorted(admission.causes(uid))) for uid in map(str, UIDS) if uid in admission}
 
 
 def test_a_queue_counts_what_is_asked_for_at_once():
-    intake = admission(QueueRecord(name="default", max_jobs=3))
-    intake.check_room("default", 3)
-    settled(intake, job("1"))
+    admission = empty(QueueRecord(name="default", max_jobs=3))
+    admission.check_room("default", 3)
+    settled(admission, job("1"))
     with pytest.raises(AdmissionError, match="may have 3 jobs at a time; it has 1, and 3 more are asked for"):
-        intake.check_room("default", 3)
+        admission.check_room("default", 3)
 
 
 def test_a_job_larger_than_a_lowered_quota_is_passed_over():
-    intake = admission(QueueRecord(name="default", max_gpus=4))
-    assert settled(intake, job("1", 4), job("2", 4), job("3")) == {"1": "", "2": "quota", "3": "quota"}
-    intake.set_queue(QueueRecord(name="default", max_gpus=2))
-    assert settled(intake) == {"1": "quota", "2": "quota", "3": ""}
+    admission = empty(QueueRecord(name="default", max_gpus=4))
+    assert settled(admission, job("1", 4), job("2", 4), job("3")) == {"1": "", "2": "quota", "3": "quota"}
+    admission.set_queue(QueueRecord(name="default", max_gpus=2))
+    assert settled(admission) == {"1": "quota", "2": "quota", "3": ""}
 
 
-def test_a_quota_that_is_set_later_applies_to_those_in_line():
-    intake = admission()
-    assert set(settled(intake, *(job(str(each)) for each in range(6))).values()) == {""}
-    intake.placed("0", 1.0)
-    intake.set_queue(QueueRecord(name="default", max_gpus=2))
-    assert [uid for uid, cause in settled(intake).items() if not cause] == ["0", "1"]
-    intake.forget_queue("default")
-    assert set(settled(intake).values()) == {""}
+def test_a_quota_that_is_set_later_applies_to_those_that_are_admitted():
+    admission = empty()
+    assert set(settled(admission, *(job(str(each)) for each in range(6))).values()) == {""}
+    admission.placed("0", 1.0)
+    admission.set_queue(QueueRecord(name="default", max_gpus=2))
+    assert [uid for uid, cause in settled(admission).items() if not cause] == ["0", "1"]
+    admission.remove_queue("default")
+    assert set(settled(admission).values()) == {""}
 
 
-def test_each_queue_has_one_job_in_line_whatever_stands_there():
-    intake = admission()
-    held = settled(intake, job("1", 4), *(job(str(2 + each), queue="other") for each in range(3)))
+def test_one_job_of_each_queue_is_admitted_whatever_the_others_have():
+    admission = empty()
+    held = settled(admission, job("1", 4), *(job(str(2 + each), queue="other") for each in range(3)))
     assert held == {"1": "", "2": "", "3": "share", "4": "share"}
-    intake.placed("2", 1.0)
-    assert settled(intake)["3"] == ""
+    admission.placed("2", 1.0)
+    assert settled(admission)["3"] == ""
 
 
-def test_a_line_that_is_shared_stays_as_it_is():
-    intake = admission()
-    settled(intake, *(job(str(each), queue=f"q{each % 20}") for each in range(60)))
-    intake.touched()
-    intake.settle()
-    assert intake.touched() == []
+def test_jobs_of_many_queues_stay_as_they_are():
+    admission = empty()
+    settled(admission, *(job(str(each), queue=f"q{each % 20}") for each in range(60)))
+    admission.take_changed()
+    admission.admit()
+    assert admission.take_changed() == []
 
 
-def test_what_its_user_holds_back_leaves_the_quota_to_others():
-    intake = admission(QueueRecord(name="default", max_gpus=1))
-    settled(intake, job("1"), job("2"))
-    intake.placed("1", 1.0)
-    intake.hold("1")
-    assert settled(intake) == {"1": "user", "2": ""}
-    intake.placed("2", 1.0)
-    intake.release("1")
-    assert settled(intake) == {"1": "quota", "2": ""}
-    intake.ended("2", succeeded=True)
-    assert settled(intake) == {"1": ""}
-    assert intake.usage() == {"default": (1.0, 1)}
+def test_a_job_on_hold_leaves_the_quota_to_others():
+    admission = empty(QueueRecord(name="default", max_gpus=1))
+    settled(admission, job("1"), job("2"))
+    admission.placed("1", 1.0)
+    admission.hold("1")
+    assert settled(admission) == {"1": "user", "2": ""}
+    admission.placed("2", 1.0)
+    admission.release("1")
+    assert settled(admission) == {"1": "quota", "2": ""}
+    admission.ended("2", succeeded=True)
+    assert settled(admission) == {"1": ""}
+    assert admission.usage() == {"default": (1.0, 1)}
 
 
-def test_a_job_may_grow_as_far_as_its_queue_may_hold():
-    intake = admission(QueueRecord(name="default", max_gpus=3))
-    settled(intake, job("1"), job("2"))
-    intake.placed("1", 1.0)
-    intake.resize("1", 2.0)
-    with pytest.raises(AdmissionError, match="may hold 3 GPUs at one time and has 3; job 1 would hold 3"):
-        intake.resize("1", 3.0)
-    intake.set_queue(QueueRecord(name="default", max_gpus=1))
-    intake.resize("1", 1.0)  # less is always possible
-    intake.settle()
-    assert intake.usage() == {"default": (1.0, 2)}
+def test_a_job_may_grow_as_far_as_its_queue_has_quota():
+    admission = empty(QueueRecord(name="default", max_gpus=3))
+    settled(admission, job("1"), job("2"))
+    admission.placed("1", 1.0)
+    admission.check_resize("1", 2.0)
+    admission.placed("1", 2.0)
+    with pytest.raises(AdmissionError, match="may use 3 GPUs at one time and uses 3; job 1 would use 3 instead of 2"):
+        admission.check_resize("1", 3.0)
+    admission.set_queue(QueueRecord(name="default", max_gpus=1))
+    admission.check_resize("1", 1.0)  # less is always possible
+    admission.placed("1", 1.0)
+    admission.admit()
+    assert admission.usage() == {"default": (1.0, 2)}
 
 
 def test_an_array_is_waited_for_by_its_name():
-    intake = admission()
+    admission = empty()
     tasks = [job(f"1-{each}") for each in range(3)]
-    settled(intake, *tasks, job("2", after=("1",)), job("3", after=("1-0",)))
-    assert intake._jobs["2"].after == {"1"}
-    intake.ended("1-0", succeeded=True)
-    intake.ended("1-2", succeeded=True)
-    assert (settled(intake)["2"], settled(intake)["3"]) == ("dependency", "")
-    intake.ended("1-1", succeeded=True)
-    assert settled(intake)["2"] == ""
+    settled(admission, *tasks, job("2", after=("1",)), job("3", after=("1-0",)))
+    assert admission.reason("2").numbers == {"ahead": "1"}
+    admission.ended("1-0", succeeded=True)
+    admission.ended("1-2", succeeded=True)
+    assert (settled(admission)["2"], settled(admission)["3"]) == ("dependency", "")
+    admission.ended("1-1", succeeded=True)
+    assert settled(admission)["2"] == ""
 
 
-def test_a_task_that_fails_dooms_who_waits_for_its_array():
-    intake = admission()
-    settled(intake, job("1-0"), job("1-1"), job("2", after=("1",)))
-    assert intake.ended("1-1", succeeded=False) == [("2", "job 1-1, which it waits for, did not succeed")]
+def test_after_a_task_that_fails_no_job_can_start_that_waits_for_its_array():
+    admission = empty()
+    settled(admission, job("1-0"), job("1-1"), job("2", after=("1",)))
+    assert admission.ended("1-1", succeeded=False) == [("2", "job 1-1, which it waits for, did not succeed")]
 
 
 def test_nothing_is_kept_of_jobs_and_queues_that_are_gone():
-    intake = admission()
+    admission = empty()
     for each in range(5):
-        settled(intake, job(f"{each}-0", queue=f"q{each}"), job(f"{each}9", queue=f"q{each}", after=(f"{each}",)))
-        intake.ended(f"{each}-0", succeeded=False)
-        intake.ended(f"{each}9", succeeded=False)
-    assert (intake._jobs, intake._lines, intake._dependents, intake._tasks) == ({}, {}, {}, {})
+        settled(admission, job(f"{each}-0", queue=f"q{each}"), job(f"{each}9", queue=f"q{each}", after=(f"{each}",)))
+        admission.ended(f"{each}-0", succeeded=False)
+        admission.ended(f"{each}9", succeeded=False)
+    assert admission.usage() == {}
+    dependencies = admission.dependencies
+    assert (admission._jobs, dependencies._after, dependencies._dependents, dependencies._tasks) == ({}, {}, {}, {})
 
 
 # -- whatever happens -------------------------------------------------------------------------------------------------
@@ -144,11 +152,15 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+def uids(jobs: Iterable[Job]) -> list[str]:
+    return sorted(job.uid for job in jobs)
+
+
 class Model:
     """An admission, and the records that a service would keep of its jobs."""
 
     def __init__(self) -> None:
-        self.intake = Admission(GPUS)
+        self.admission = Admission(GPUS)
         self.queues: dict[str, QueueRecord] = {}
         self.records: dict[str, JobRecord] = {}
         self.holding: dict[str, float] = {}
@@ -161,7 +173,7 @@ class Model:
         elif kind == "queue":
             name, limit, weight = rest
             self.queues[name] = QueueRecord(name=name, max_gpus=limit, weight=weight)
-            self.intake.set_queue(self.queues[name])
+            self.admission.set_queue(self.queues[name])
         elif kind == "settle":
             self.settle()
         elif self.records:
@@ -178,36 +190,37 @@ class Model:
         )  # fmt: skip
         for uid in [f"{self.number}-{each}" for each in range(tasks)] or [str(self.number)]:
             self.records[uid] = JobRecord(uid=uid, user="ada", request=asked)
-            self.intake.add(self.records[uid])
+            self.admission.add(self.records[uid])
 
     def placed(self, uid: str) -> None:
         self.settle()
-        if not self.intake.causes(uid):
+        if not self.admission.causes(uid):
             self.holding[uid] = self.asked(uid)
-            self.intake.placed(uid, self.holding[uid])
+            self.admission.placed(uid, self.holding[uid])
             self.records[uid] = replace(self.records[uid], attempts=1)
 
     def displaced(self, uid: str) -> None:
         self.holding.pop(uid, None)
-        self.intake.displaced(uid)
+        self.admission.displaced(uid)
 
     def resize(self, uid: str) -> None:
         if uid in self.holding:
             try:
-                self.intake.resize(uid, 2.0)
+                self.admission.check_resize(uid, 2.0)
             except AdmissionError:
                 return
+            self.admission.placed(uid, 2.0)
             self.holding[uid] = 2.0
 
     def hold(self, uid: str) -> None:
-        self.intake.hold(uid)
+        self.admission.hold(uid)
         self.displaced(uid)
 
     def release(self, uid: str) -> None:
-        self.intake.release(uid)
+        self.admission.release(uid)
 
     def succeeded(self, uid: str) -> None:
-        assert self.intake.ended(uid, succeeded=True) == []
+        assert self.admission.ended(uid, succeeded=True) == []
         self.forget(uid)
 
     def failed(self, uid: str) -> None:
@@ -215,7 +228,7 @@ class Model:
         while doomed:
             uid, _ = doomed.pop()
             if uid in self.records:
-                doomed += self.intake.ended(uid, succeeded=False)
+                doomed += self.admission.ended(uid, succeeded=False)
                 self.forget(uid)
 
     def forget(self, uid: str) -> None:
@@ -223,9 +236,9 @@ class Model:
         self.holding.pop(uid, None)
 
     def settle(self) -> None:
-        self.intake.settle()
-        for uid in self.intake.touched():
-            held = ",".join(sorted(self.intake.causes(uid)))
+        self.admission.admit()
+        for uid in self.admission.take_changed():
+            held = ",".join(sorted(self.admission.causes(uid)))
             self.records[uid] = replace(self.records[uid], held=held)
             if held:
                 self.displaced(uid)  # the engine suspends what is held
@@ -233,31 +246,32 @@ class Model:
     def asked(self, uid: str) -> float:
         return self.records[uid].request.gpus * self.records[uid].request.gpu_frac
 
-    def numbers(self, intake: Admission) -> dict[str, object]:
-        lines = {
-            name: (line.jobs, round(line.used, 6), sorted(uid for _, uid in line.outside), line.waiting)
-            for name, line in intake._lines.items()
+    def numbers(self, admission: Admission) -> dict[str, object]:
+        queues = {
+            name: (queue.jobs, round(queue.used, 6), uids(queue.waiting), uids(queue.unplaced))
+            for name, queue in admission.shares.queues.items()
         }
-        return {"lines": lines, "backlog": round(intake._backlog, 6), "tasks": dict(intake._tasks)}
+        tasks = dict(admission.dependencies._tasks)
+        return {"queues": queues, "backlog": round(admission.shares.backlog, 6), "tasks": tasks}
 
     def counted(self) -> dict[str, object]:
         """The same numbers, counted from nothing but what each job is."""
-        lines: dict[str, tuple] = {}
+        queues: dict[str, tuple] = {}
         backlog, tasks = 0.0, {}
         for uid, record in self.records.items():
-            jobs, used, outside, waiting = lines.get(record.request.queue, (0, 0.0, [], set()))
-            causes, gpus = self.intake.causes(uid), self.holding.get(uid, self.asked(uid))
+            jobs, used, waiting, unplaced = queues.get(record.request.queue, (0, 0.0, [], []))
+            causes, gpus = self.admission.causes(uid), self.holding.get(uid, self.asked(uid))
             if not causes:
                 used += gpus
                 if not record.attempts:
-                    waiting, backlog = waiting | {uid}, backlog + gpus
+                    unplaced, backlog = sorted([*unplaced, uid]), backlog + gpus
             elif causes <= {"quota", "share"}:
-                outside = sorted([*outside, uid])
-            lines[record.request.queue] = (jobs + 1, round(used, 6), outside, waiting)
+                waiting = sorted([*waiting, uid])
+            queues[record.request.queue] = (jobs + 1, round(used, 6), waiting, unplaced)
             if "-" in uid:
                 array = uid.partition("-")[0]
                 tasks[array] = tasks.get(array, 0) + 1
-        return {"lines": lines, "backlog": round(backlog, 6), "tasks": tasks}
+        return {"queues": queues, "backlog": round(backlog, 6), "tasks": tasks}
 
     def restored(self) -> Admission:
         fresh = Admission(GPUS, self.queues.values())
@@ -265,7 +279,7 @@ class Model:
             fresh.restore(record)
             if uid in self.holding:
                 fresh.placed(uid, self.holding[uid])
-        fresh.settle()
+        fresh.admit()
         return fresh
 
 
@@ -275,13 +289,14 @@ def test_the_numbers_are_those_that_counting_gives_and_that_a_restart_finds(step
     model = Model()
     for step in [*steps, ("settle",)]:
         model.do(step)
-        assert model.numbers(model.intake) == model.counted()
-    for name, line in model.intake._lines.items():
-        limit = model.intake._limit(name)
+        assert model.numbers(model.admission) == model.counted()
+    quotas = model.admission.quotas
+    for name, queue in model.admission.shares.queues.items():
         placed = sum(model.holding.get(uid, 0.0) for uid in model.records if model.records[uid].request.queue == name)
-        assert limit is None or not line.waiting or line.used <= limit + 1e-9 or placed > limit
-        first = model.intake._first(name, line)
-        assert first is None or line.waiting or not model.intake._has_quota(first, line)  # nobody starves
+        assert not queue.unplaced or quotas.allows(name, queue.used) or not quotas.allows(name, placed)
+        first = next((job for job in queue.waiting if quotas.allows(name, job.gpus)), None)
+        assert first is None or queue.unplaced or not quotas.allows(name, queue.used + first.gpus)  # no queue starves
     fresh = model.restored()
     assert model.numbers(fresh) == model.counted()
-    assert {uid: fresh.causes(uid) for uid in model.records} == {uid: model.intake.causes(uid) for uid in model.records}
+    for uid in model.records:
+        assert fresh.causes(uid) == model.admission.causes(uid)

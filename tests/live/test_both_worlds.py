@@ -141,7 +141,7 @@ def real(deployment: LocalDeployment, jobs: Sequence[Coming]) -> list[Did]:
         deployment.close()
 
 
-def open_house(folder: Path, policy: str, times: float = 1.0) -> LocalDeployment:
+def open_deployment(folder: Path, policy: str, times: float = 1.0) -> LocalDeployment:
     return LocalDeployment(Settings(state=folder, policy=named(policy, times), devices=DEVICES))
 
 
@@ -149,7 +149,7 @@ def open_house(folder: Path, policy: str, times: float = 1.0) -> LocalDeployment
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[list[Did]]]:
     """All policies at work at the same time: their jobs sleep."""
     folder = tmp_path_factory.mktemp("worlds")
-    deployments = {policy: open_house(folder / str(number), policy) for number, policy in enumerate(JOBS)}
+    deployments = {policy: open_deployment(folder / str(number), policy) for number, policy in enumerate(JOBS)}
     with ThreadPoolExecutor(len(JOBS)) as pool:
         return {policy: pool.submit(real, deployment, JOBS[policy]) for policy, deployment in deployments.items()}
 
@@ -167,7 +167,7 @@ def test_the_same_commands_in_both_worlds(policy: str, worlds: dict[str, Future[
     expected = virtual(policy, JOBS[policy])
     did = worlds[policy].result()
     if did != expected:
-        did = real(open_house(tmp_path / "slower", policy, SLOWER), [job.slower(SLOWER) for job in JOBS[policy]])
+        did = real(open_deployment(tmp_path / "slower", policy, SLOWER), [job.slower(SLOWER) for job in JOBS[policy]])
     assert did == expected
     if policy not in ("fifo", "gain", "proactive"):
         assert sum(kind == "Suspend" for kind, _, _ in expected) >= 3

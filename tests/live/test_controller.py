@@ -13,9 +13,10 @@ from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import Batch, QueueRecord, Store, StoreError
-from gpuwise.live import controller as controller_module
-from gpuwise.live.admission import AdmissionError
-from gpuwise.live.intake import LimitError, Limits, NotPossibleError
+from gpuwise.live import failures, recovery
+from gpuwise.live.admission.quotas import AdmissionError
+from gpuwise.live.inbox import LimitError, NotPossibleError
+from gpuwise.live.submissions import UserLimits
 
 
 def test_jobs_run_one_after_the_other_and_their_records_say_so(store: Store) -> None:
@@ -50,7 +51,7 @@ def test_a_submission_that_cannot_be_written_is_refused_and_leaves_nothing_behin
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(store)
-    monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(failures, "BACK_OFF_S", (0.0,))
     good = store.commit
 
     def full(batch: Batch) -> None:
@@ -104,7 +105,7 @@ def test_a_start_that_finds_nothing_to_do_writes_nothing(store: Store, monkeypat
 def test_compacting_forgets_what_has_ended_and_changes_nothing_else(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_module, "COMPACT_LINES", 40)
+    monkeypatch.setattr(recovery, "COMPACT_LINES", 40)
     bench = Bench(store, "1x2:V100", policy="srtf")
     for _ in range(20):
         bench.submit(*(request(float(3 + i)) for i in range(3)))
@@ -255,8 +256,7 @@ def test_a_device_that_vanishes_is_not_used_until_it_is_back(store: Store) -> No
     bench.controller.turn()
     state = bench.controller.engine.state
     hit = next(job for job, placement in state.placed.items() if (0, 1) in placement.devices())
-    bench.world._jobs._leave(bench.world.now_s, hit)
-    bench.world._jobs._left[hit] = 10.0
+    bench.world.lose(state.jobs.ids[hit])
     bench.world.queued.append(DeviceLost(bench.world.now_s, 0, 1, ((hit, 0.0),)))
     bench.controller.turn()
     assert bench.controller.live(state.jobs.ids[hit]).status == "pending"
@@ -289,7 +289,7 @@ def test_what_can_never_run_is_refused_with_the_reason(store: Store) -> None:
 
 
 def test_a_user_may_have_so_many_jobs(store: Store) -> None:
-    bench = Bench(store, limits=Limits(jobs_per_user=2))
+    bench = Bench(store, limits=UserLimits(jobs_per_user=2))
     bench.submit(request(), request())
     with pytest.raises(LimitError, match="ada has 2 jobs"):
         bench.submit(request())
@@ -364,11 +364,11 @@ def test_each_of_two_resizes_in_one_turn_gets_its_own_answer(store: Store, sizes
 
 
 def test_a_policy_that_fails_is_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
-    bench = Bench(store)
+    monkeypatch.setattr(failures, "BACK_OFF_S", (0.0,))
+    world = World()
 
     def broken(spec):
-        engine = make(spec)
+        engine = world.engines("fifo")(spec)
 
         class Broken:
             name, wakes_on = "broken", engine.policy.wakes_on
@@ -379,9 +379,7 @@ def test_a_policy_that_fails_is_replaced(store: Store, monkeypatch: pytest.Monke
         engine.policy = Broken()
         return engine
 
-    make = bench.controller._fallback = bench.controller._make_engine
-    bench.controller._make_engine = broken
-    bench.controller._rebuild()
+    bench = Bench(store, world=world, make=broken, fallback=world.engines("fifo"))
     future = bench.controller.submit([request(3.0)], "ada")
     for _ in range(5):
         bench.controller.turn()
@@ -408,7 +406,7 @@ def test_other_hardware_after_a_restart_sends_jobs_back_to_the_queue(store: Stor
 def test_while_the_store_is_away_nothing_is_done_with_what_was_never_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(failures, "BACK_OFF_S", (0.0,))
     bench = Bench(store, "1x1:V100")
     bench.submit(request(10.0))
 
@@ -435,7 +433,7 @@ def test_while_the_store_is_away_nothing_is_done_with_what_was_never_written(
 def test_a_resize_in_the_turn_in_which_a_job_starts_comes_after_its_start(store: Store) -> None:
     bench = Bench(store, "1x4:V100")
     (uid,) = bench.submit(request(100.0, gpus=1, min_gpus=1, max_gpus=3))
-    bench.world.queued += bench.world._jobs.observe(None)[1]  # its start is seen in the same turn
+    bench.world.queued += bench.world.look_ahead(None)[1]  # its start is seen in the same turn
     done = bench.controller.resize(uid, 2)
     bench.controller.turn()
     assert done.result(0) is None
@@ -469,13 +467,13 @@ def test_what_a_job_says_of_its_steps_is_not_believed_whatever_it_is(store: Stor
 
 
 def test_a_journal_that_cannot_be_compacted_stops_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "COMPACT_LINES", 4)
+    monkeypatch.setattr(recovery, "COMPACT_LINES", 4)
 
     def broken(engine: object) -> str:
         raise ValueError("cannot be written")
 
-    monkeypatch.setattr(controller_module, "to_json", broken)
     bench = Bench(store)
+    monkeypatch.setattr(recovery, "to_json", broken)
     uids = bench.submit(*(request(float(10 + number)) for number in range(8)))
     bench.settle()
     assert bench.controller.trouble == ""

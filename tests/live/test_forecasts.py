@@ -9,6 +9,7 @@ from world import Bench, request
 from gpuwise.core.job.needs import Forecast, Source
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Store
+from gpuwise.live.feasibility import Feasibility
 from gpuwise.live.forecasts import NEWS_FRAC, adopt
 
 SWEEP = JobRequest(command=("train",), predicted_s=100.0, array=(0, 1, 2))
@@ -20,7 +21,7 @@ def test_the_tasks_of_an_array_learn_from_those_before_them(store: Store) -> Non
     bench.controller.turn()
     state = bench.controller.engine.state
     state.jobs.duration_s[state.jobs.row_of[first]] = 20.0  # how long it really takes in this world
-    bench.world._simulates = None  # begins again from there
+    bench.world.begin_again()
     while store.job(first).status != "succeeded":
         bench.controller.turn()
     for waiting in (second, third):
@@ -97,10 +98,10 @@ def test_forecasts_reach_the_view_and_the_record_whole(store: Store) -> None:
 
 def test_whether_a_job_fits_is_asked_for_each_set_of_labels(store: Store) -> None:
     """The answer for a job without labels is not that for one with them."""
-    intake = Bench(store).controller._intake
+    engine, feasibility = Bench(store).controller.engine, Feasibility()
     for asked in (request(), request(require={"zone": ("a",)}), request(within="zone"), request(cpus=1.0)):
-        intake.fits(asked)
-    assert len(intake._fits) == 4
+        feasibility.is_feasible(engine, asked)
+    assert len(feasibility.answers) == 4
 
 
 def test_a_job_of_the_version_before_keeps_where_its_run_time_comes_from(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The desk, in a made-up world: what users ask for and what follows from it."""
+"""Job intake, in a made-up world: what users ask for and what follows from it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Cause, Details, Phase
 from gpuwise.core.records import QueueRecord, Store
-from gpuwise.live.admission import AdmissionError
-from gpuwise.live.intake import JobIntake, LimitError, Limits, NotPossibleError
+from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.live.admission.quotas import AdmissionError
+from gpuwise.live.feasibility import MOST_ANSWERS, Feasibility
+from gpuwise.live.inbox import LimitError, NotPossibleError
+from gpuwise.live.intake import JobIntake
+from gpuwise.live.submissions import UserLimits
 
 
 def turns(bench: Bench, count: int) -> None:
@@ -20,13 +24,16 @@ def turns(bench: Bench, count: int) -> None:
         bench.controller.turn()
 
 
+def usage(intake: JobIntake) -> dict[str, tuple[float, int]]:
+    return dict(intake.admission.usage())
+
+
 def fails(bench: Bench, uid: str) -> None:
     bench.world.fail(uid, text="exit code 1", exit_code=1)
 
 
 def succeeds(bench: Bench, uid: str) -> None:
-    bench.world._jobs._leave(bench.world.now_s, bench.controller.engine.state.jobs.row_of[uid])
-    bench.world.queued.append(AttemptObserved(bench.world.now_s, uid, 1, Phase.SUCCEEDED))
+    bench.world.succeed(uid)
 
 
 @pytest.fixture
@@ -137,7 +144,7 @@ def test_what_its_user_suspends_leaves_its_quota_and_comes_back(store: Store) ->
     bench.controller.turn()
     assert store.job(first).held == "quota"
     again = Bench(store, world=bench.world)
-    assert again.controller._intake.admission.usage() == {"q": (1.0, 2)}
+    assert again.ask(usage) == {"q": (1.0, 2)}
     again.settle()
     assert store.job(first).status == "succeeded"
 
@@ -151,11 +158,27 @@ def test_a_resize_keeps_to_the_quota_and_counts(store: Store) -> None:
     bench.controller.turn()
     assert isinstance(refused.exception(0), AdmissionError)
     assert done.result(0) is None
-    assert bench.controller._intake.admission.usage() == {"q": (2.0, 1)}
+    assert bench.ask(usage) == {"q": (2.0, 1)}
     (other,) = bench.submit(request(1.0, queue="q"))
     assert store.job(other).held == "quota"
     again = Bench(store, world=bench.world)
-    assert again.controller._intake.admission.usage() == {"q": (2.0, 2)}
+    assert again.ask(usage) == {"q": (2.0, 2)}
+
+
+def test_a_resize_that_the_engine_refuses_does_not_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(store)
+    (uid,) = bench.submit(request(100.0, gpus=1, min_gpus=1, max_gpus=4, queue="q"))
+    turns(bench, 1)
+
+    def refuse(now_s: float, commands: object) -> None:
+        raise InvalidDecisionError("not now")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(bench.controller.engine, "order", refuse)
+        refused = bench.controller.resize(uid, 4)
+        bench.controller.turn()
+    assert isinstance(refused.exception(0), InvalidDecisionError)
+    assert bench.ask(usage) == {"q": (1.0, 1)}
 
 
 def test_an_array_that_others_wait_for_is_looked_up_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,14 +240,14 @@ def test_nothing_is_kept_of_attempts_of_jobs_that_have_ended(store: Store) -> No
         bench.world.queued.append(ended)
         bench.settle()
     assert [attempt.outcome for attempt in store.attempts(first)] == ["succeeded"]
-    assert bench.controller._intake.job_records._places == {}
+    assert bench.ask(lambda intake: intake.job_records._places) == {}
 
 
 def test_answers_to_whether_a_job_fits_are_bounded(store: Store) -> None:
-    intake = Bench(store).controller._intake
-    for each in range(2100):
-        intake.fits(request(gpu_memory_bytes=1e6 + each))
-    assert len(intake._fits) <= 1000
+    engine, feasibility = Bench(store).controller.engine, Feasibility()
+    for each in range(2 * MOST_ANSWERS + 100):
+        feasibility.is_feasible(engine, request(gpu_memory_bytes=1e6 + each))
+    assert len(feasibility.answers) <= MOST_ANSWERS
 
 
 def test_tasks_are_as_their_array_was_asked_for(store: Store) -> None:
@@ -239,7 +262,8 @@ def test_tasks_are_as_their_array_was_asked_for(store: Store) -> None:
 
 
 def test_large_arrays_are_taken_in_quickly(store: Store) -> None:
-    intake = Bench(store).controller._intake
+    bench = Bench(store)
+    intake = JobIntake(bench.controller.engine, store, bench.clock, UserLimits())
     begun = process_time()
     intake.submit(0.0, [request(10.0, array=tuple(range(10_000)))], "ada", None)
     intake.submit(0.0, [request(10.0, array=tuple(range(10_000)))] * 2, "ada", None)
@@ -249,9 +273,8 @@ def test_large_arrays_are_taken_in_quickly(store: Store) -> None:
 def test_a_check_refuses_what_a_submission_would(store: Store) -> None:
     store.put_queue(QueueRecord(name="hers", users=("eve",)))
     store.put_queue(QueueRecord(name="small", max_gpus=1, max_jobs=2))
-    bench = Bench(store, limits=Limits(jobs_per_user=5))
-    intake: JobIntake = bench.controller._intake
-    intake.check(request(), "ada")
+    bench = Bench(store, limits=UserLimits(jobs_per_user=5))
+    bench.ask(lambda intake: intake.check(request(), "ada"))
     for asked, error, why in (
         (request(queue="hers"), AdmissionError, "ada may not submit"),
         (request(gpus=2, queue="small"), AdmissionError, "asks for 2 GPUs"),
@@ -261,7 +284,7 @@ def test_a_check_refuses_what_a_submission_would(store: Store) -> None:
         (request(array=tuple(range(6))), LimitError, "may have 5"),
     ):
         with pytest.raises(error, match=why):
-            intake.check(asked, "ada")
+            bench.ask(lambda intake, asked=asked: intake.check(asked, "ada"))
     assert bench.controller.live_records() == []
 
 

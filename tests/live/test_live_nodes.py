@@ -21,14 +21,11 @@ from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Details, Phase
 from gpuwise.core.records import Store
 from gpuwise.core.units import GIB
-from gpuwise.engine.engine import Engine
-from gpuwise.live import controller as controller_module
+from gpuwise.live import failures, recovery
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.recovery import node_changes
-from gpuwise.policies.placing.placement import best_fit
-from gpuwise.policies.registry import make_policy
 from gpuwise.service.live.journal_text import describe_record
 from gpuwise.service.live.up import LocalDeployment, Settings
 
@@ -44,12 +41,7 @@ def request(**more: Any) -> JobRequest:
 def service(store: Store, world: World, *nodes: NodeSpec) -> Controller:
     """A controller on these nodes."""
     clock = Clock(1000.0, wall=lambda: 1000.0 + world.now_s, monotonic=world.monotonic)
-
-    def make(spec: ClusterSpec) -> Engine:
-        world.engine = Engine(spec, make_policy("fifo"), placer=best_fit)
-        return world.engine
-
-    return Controller(store, world, ClusterSpec(nodes), make, clock)
+    return Controller(store, world, ClusterSpec(nodes), world.engines("fifo"), clock)
 
 
 def submit(controller: Controller, *requests: JobRequest) -> list[str]:
@@ -144,13 +136,28 @@ def test_what_became_of_nodes_as_events() -> None:
     ]
 
 
-def test_a_node_that_joined_is_still_there_after_a_turn_that_failed(store: Store) -> None:
+def test_a_drain_does_not_pass_to_another_machine_under_the_same_name() -> None:
+    nodes = NodeTable()
+    nodes.put(replace(SIDE, uid="first", schedulable=False))
+    for now, events in ((replace(SIDE, uid="first"), []), (other := replace(SIDE, uid="second"), [other])):
+        assert node_changes(nodes, ClusterSpec((now,)), 5.0) == [NodeChanged(5.0, each) for each in events]
+
+
+def test_a_node_that_joined_is_still_there_after_a_turn_that_failed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "BACK_OFF_S", (0.0,))
     world = World()
     controller = service(store, world, BOX)
     world.queued.append(NodeAdded(world.now_s, SIDE))
     controller.turn()
-    controller._stale = True
+    with monkeypatch.context() as broken:
+        broken.setattr(controller.engine, "decide", lambda: 1 / 0)
+        controller.set_schedulable("box", True)
+        controller.turn()
+    assert "division by zero" in controller.trouble
     controller.turn()
+    assert controller.trouble == ""
     assert controller.engine.state.nodes.names == ["box", "side"]
 
 
@@ -291,7 +298,7 @@ def test_a_machine_has_the_labels_that_it_is_given(tmp_path: Path) -> None:
 def test_nodes_that_left_are_forgotten_when_the_journal_is_compacted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_module, "COMPACT_LINES", 40)
+    monkeypatch.setattr(recovery, "COMPACT_LINES", 40)
     world = World()
     controller = service(store, world, SIDE)
     for number in range(60):

@@ -15,7 +15,7 @@ from gpuwise.core.records import Store
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy

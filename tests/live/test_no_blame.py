@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -16,13 +16,13 @@ from gpuwise.core.events import DevicesClaimed, Event, JobFinished, JobStarted, 
 from gpuwise.core.records import Batch, Store
 from gpuwise.engine.engine import COMMON
 from gpuwise.engine.journal import HANDLERS
-from gpuwise.live import controller as controller_module
+from gpuwise.live import failures
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits after a turn that failed."""
-    monkeypatch.setattr(controller_module, "BACK_OFF_S", (0.0,))
+    monkeypatch.setattr(failures, "BACK_OFF_S", (0.0,))
 
 
 class Insists(World):
@@ -49,25 +49,21 @@ def raising(monkeypatch: pytest.MonkeyPatch, kind: type[Event]) -> list[Event]:
     return asked
 
 
-def fallback(bench: Bench) -> Callable[[Any], Any]:
-    """As a service has it: the engine that takes over when the policy is to blame."""
-    bench.controller._fallback = bench.controller._make_engine
-    return bench.controller._make_engine
+def srtf_bench(store: Store, world: World) -> Bench:
+    """As a service has it: with another engine that takes over when the policy is to blame."""
+    return Bench(store, world=world, policy="srtf", fallback=world.engines("fifo"))
 
 
 def test_a_policy_is_not_blamed_for_an_event_that_cannot_be_taken_in(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = raising(monkeypatch, NodeAdded)
-    bench = Bench(store, world=Insists(), policy="srtf")
-    make = fallback(bench)
+    bench = srtf_bench(store, Insists())
     with caplog.at_level(logging.ERROR):
-        for _ in range(2 * controller_module.PATIENCE):
+        for _ in range(2 * failures.PATIENCE):
             bench.controller.turn()
-    assert len(asked) == controller_module.PATIENCE  # it is reported again after every rebuild
+    assert len(asked) == failures.PATIENCE  # it is reported again after every rebuild
     assert "cannot be taken in; it is left out from now on" in caplog.text
-    assert bench.controller._policy_failures == 0
-    assert (bench.controller._make_engine, bench.controller._fallback) == (make, make)
     assert bench.controller.trouble == "cannot take in NodeAdded bad; see the controller log"
     assert bench.controller.engine.policy.name == "srtf"
     (uid,) = bench.submit(request(5.0))
@@ -78,19 +74,18 @@ def test_a_policy_is_not_blamed_for_an_event_that_cannot_be_taken_in(
 def test_an_observation_that_cannot_be_taken_in_is_left_out_and_its_job_still_ends(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(store, policy="srtf")
-    make = fallback(bench)
+    bench = srtf_bench(store, World())
     asked = raising(monkeypatch, JobStarted)
     future = bench.controller.submit([request(5.0)], "ada")
     troubles = set()
     for _ in range(20):
         bench.controller.turn()
         troubles.add(bench.controller.trouble)
-    assert len(asked) == controller_module.PATIENCE
+    assert len(asked) == failures.PATIENCE
     (record,) = future.result(0)
     assert f"cannot take in that attempt 1 of job {record.uid} is running; see the controller log" in troubles
     assert store.job(record.uid).status == "succeeded"
-    assert bench.controller._make_engine is make
+    assert bench.controller.engine.policy.name == "srtf"
     assert bench.controller.trouble == ""
 
 
@@ -108,7 +103,6 @@ def test_a_fault_that_happens_once_does_not_lose_the_end_of_a_job(
     assert len(asked) == 1
     assert store.job(uid).status == "succeeded"
     assert bench.controller.trouble == ""
-    assert bench.controller._failing == {}
 
 
 def test_requests_are_answered_after_the_write_and_before_anything_is_done(
@@ -153,9 +147,9 @@ def test_what_cannot_be_taken_in_is_left_out_even_if_it_is_never_twice_the_same(
 ) -> None:
     asked = raising(monkeypatch, DevicesClaimed)
     bench = Bench(store, world=Claims())
-    for _ in range(2 * controller_module.PATIENCE):
+    for _ in range(2 * failures.PATIENCE):
         bench.controller.turn()
-    assert len(asked) == controller_module.PATIENCE
+    assert len(asked) == failures.PATIENCE
     assert bench.controller.trouble == "cannot take in DevicesClaimed n0; see the controller log"
     (uid,) = bench.submit(request(5.0))
     bench.settle()

@@ -1,4 +1,4 @@
-"""What jobs are seen to use: readings while they are alone, told when they are news."""
+"""What jobs are seen to use: readings while they are alone, reported when they are news."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from gpuwise.service.live.up import LocalDeployment, Settings
 HERE = ((0, 0),)
 
 
-def told(readings: list[float], believed: float = math.nan, profile_s: float = 20.0) -> list[dict[str, float]]:
-    """What is told of a job that is alone, with a reading every ten seconds."""
+def reported(readings: list[float], forecast: float = math.nan, profile_s: float = 20.0) -> list[dict[str, float]]:
+    """What is reported of a job that is alone, with a reading every ten seconds."""
     profiles = Profiles(profile_s)
     return [
-        profiles.note(10.0 * number, {"7": (HERE, believed)}, {(0, 0): Reading(util_frac=util)})
+        profiles.note(10.0 * number, {"7": (HERE, forecast)}, {(0, 0): Reading(util_frac=util)})
         for number, util in enumerate(readings)
     ]
 
 
 def test_a_job_alone_for_long_enough_has_the_mean_of_its_readings() -> None:
-    assert told([0.2, 0.4, 0.6]) == [{}, {}, {"7": 0.4000000000000001}]
+    assert reported([0.2, 0.4, 0.6]) == [{}, {}, {"7": 0.4000000000000001}]
 
 
 def test_what_is_believed_already_is_no_news() -> None:
-    assert told([0.4, 0.4, 0.4], believed=0.45) == [{}, {}, {}]
-    assert told([0.4, 0.4, 0.4], believed=0.6)[-1] == {"7": 0.4000000000000001}
+    assert reported([0.4, 0.4, 0.4], forecast=0.45) == [{}, {}, {}]
+    assert reported([0.4, 0.4, 0.4], forecast=0.6)[-1] == {"7": 0.4000000000000001}
 
 
 def test_a_job_that_changes_is_told_again() -> None:
-    assert told([0.2, 0.2, 0.2, 0.8, 0.8, 0.8])[-2:] == [{"7": 0.8}, {}]
+    assert reported([0.2, 0.2, 0.2, 0.8, 0.8, 0.8])[-2:] == [{"7": 0.8}, {}]
 
 
 def test_a_neighbour_or_another_place_begins_the_look_anew() -> None:
@@ -49,7 +49,7 @@ def test_a_neighbour_or_another_place_begins_the_look_anew() -> None:
 
 
 def test_a_device_that_cannot_tell_says_nothing() -> None:
-    assert told([math.nan] * 9) == [{}] * 9
+    assert reported([math.nan] * 9) == [{}] * 9
 
 
 def test_a_look_that_fails_is_made_again() -> None:
@@ -76,14 +76,14 @@ def test_a_real_job_is_profiled_and_the_policy_hears_of_it(tmp_path: Path) -> No
         uid = deployment.controller.submit([busy], "ada").result(10)[0].uid
         running(deployment, uid)
 
-        def believed() -> float:
+        def forecast() -> float:
             def look(intake):
                 jobs = intake.engine.state.jobs
                 return jobs.gpu_util_frac.item(jobs.row_of[uid])
 
             return deployment.controller.ask(look).result(10)
 
-        until(lambda: believed() > 0.2, "its utilization to be seen")  # the core may be shared with other work
+        until(lambda: forecast() > 0.2, "its utilization to be seen")  # the core may be shared with other work
         assert any(line.kind == "JobRevised" for line in deployment.store.lines())
         deployment.controller.cancel([uid], "ada").result(10)
         until(lambda: not deployment.controller.live_records(), "it to end")

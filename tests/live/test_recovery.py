@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from builders import HALVES
+from dataclasses import replace
+
+from builders import HALVES, node
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.records import Store
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
-from gpuwise.live.recovery import recover
+from gpuwise.live.recovery import EngineStore, Layouts
 from gpuwise.policies.fifo import Fifo
 from gpuwise.policies.placing.placement import best_fit
 
@@ -16,15 +18,29 @@ def _make(cluster: ClusterSpec) -> Engine:
     return Engine(cluster, Fifo(), placer=best_fit)
 
 
-def test_gpus_that_were_cut_before_stay_cut(store: Store) -> None:
+def rebuilt(store: Store, cluster: ClusterSpec, layouts: Layouts) -> Engine:
+    return EngineStore(store, cluster, _make, Clock(1000.0), layouts).rebuild()
+
+
+def test_gpus_that_were_partitioned_before_stay_so(store: Store) -> None:
     cluster = ClusterSpec.parse("1x2:A100")
-    first = recover(store, cluster, _make, Clock(1000.0), {(0, 1): HALVES})
-    assert first.engine.state.capacity.layouts == {(0, 1): HALVES}
-    again = recover(store, cluster, _make, Clock(1000.0), {})  # from now on it is the engine that knows
-    assert again.engine.state.capacity.layouts == {(0, 1): HALVES}
+    first = rebuilt(store, cluster, {(0, 1): HALVES})
+    assert first.state.capacity.layouts == {(0, 1): HALVES}
+    again = rebuilt(store, cluster, {})  # from now on it is the engine that knows
+    assert again.state.capacity.layouts == {(0, 1): HALVES}
 
 
-def test_other_nodes_bring_their_own_cuts(store: Store) -> None:
-    recover(store, ClusterSpec.parse("1x2:A100"), _make, Clock(1000.0), {(0, 1): HALVES})
-    moved = recover(store, ClusterSpec.parse("1x1:H100"), _make, Clock(1000.0), {(0, 0): HALVES})
-    assert moved.engine.state.capacity.layouts == {(0, 0): HALVES}
+def test_other_nodes_have_their_own_partitions(store: Store) -> None:
+    rebuilt(store, ClusterSpec.parse("1x2:A100"), {(0, 1): HALVES})
+    moved = rebuilt(store, ClusterSpec.parse("1x1:H100"), {(0, 0): HALVES})
+    assert moved.state.capacity.layouts == {(0, 0): HALVES}
+
+
+def test_another_machine_under_the_same_name_has_its_own_partitions_and_is_not_drained(store: Store) -> None:
+    first, second = (ClusterSpec((node("box", 2, "A100", uid=uid),)) for uid in ("one", "two"))
+    before = rebuilt(store, ClusterSpec((replace(first.nodes[0], schedulable=False),)), {(0, 1): HALVES})
+    assert before.state.capacity.layouts == {(0, 1): HALVES}
+    assert not rebuilt(store, first, {}).state.nodes.specs[0].schedulable
+    other = rebuilt(store, second, {(0, 0): HALVES})
+    assert other.state.capacity.layouts == {(0, 0): HALVES}
+    assert other.state.nodes.specs[0].schedulable

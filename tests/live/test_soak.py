@@ -11,7 +11,7 @@ import psutil
 import pytest
 from world import Bench, request
 
-from gpuwise.live import controller as controller_module
+from gpuwise.live import recovery
 from gpuwise.store.sql import open_store
 
 HOUR_S = 3600.0
@@ -20,7 +20,7 @@ MEGABYTE = 1 << 20
 
 def test_memory_stays_flat_over_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job every 20 s on eight GPUs, some of them preempted, failed submissions in between: 4,320 jobs in all."""
-    monkeypatch.setattr(controller_module, "COMPACT_LINES", 3000)
+    monkeypatch.setattr(recovery, "COMPACT_LINES", 3000)
     in_memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as folder:
         store = open_store(Path(folder) / "gpuwise.db")
@@ -46,7 +46,7 @@ def test_memory_stays_flat_over_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _turn_until(bench: Bench, until_s: float) -> None:
     """One turn; if nothing would happen before a time, the clock is set to it."""
-    due = bench.world._jobs.observe(until_s)
+    due = bench.world.look_ahead(until_s)
     if due is None or due[0] >= until_s:
         bench.world.now_s = until_s
     if due is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuwise.core.assignments import Desired
@@ -15,6 +15,7 @@ from gpuwise.core.records import Store
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
+from gpuwise.live.intake import JobIntake
 from gpuwise.policies.placing.placement import best_fit
 from gpuwise.policies.registry import make_policy
 from gpuwise.sim.executor.virtual import VirtualExecutor
@@ -30,10 +31,19 @@ class World:
         self.engine: Engine | None = None
         """The newest engine: a simulated world is made of its jobs."""
         self._simulates: Engine | None = None
-        self._woken = False
+        self.woken = False
 
     def monotonic(self) -> float:
         return self.now_s
+
+    def engines(self, policy: str) -> Callable[[ClusterSpec], Engine]:
+        """Makes engines whose jobs are those of this world."""
+
+        def make(spec: ClusterSpec) -> Engine:
+            self.engine = Engine(spec, make_policy(policy), placer=best_fit)
+            return self.engine
+
+        return make
 
     def _catch_up(self) -> None:
         if self._simulates is not self.engine:
@@ -45,7 +55,7 @@ class World:
 
     def follow(self, desired: Sequence[Desired], complete: bool = False) -> None:
         if complete:
-            self._simulates = None
+            self.begin_again()
             self._catch_up()
             return
         self.desired += desired
@@ -54,8 +64,8 @@ class World:
 
     def observe(self, until_s: float | None) -> Observations | None:
         self._catch_up()
-        if self._woken or self.queued:
-            self._woken = False
+        if self.woken or self.queued:
+            self.woken = False
             queued, self.queued = self.queued, []
             return self.now_s, queued
         seen = self._jobs.observe(until_s)
@@ -65,15 +75,32 @@ class World:
         return self.now_s, seen[1]
 
     def wake(self) -> None:
-        self._woken = True
+        self.woken = True
 
     def fail(self, uid: str, attempt: int = 1, cause: Cause = Cause.ERROR, text: str = "", **more: Any) -> None:
         """An attempt of a job ends on an error."""
+        self.lose(uid)
+        details = Details(cause=cause, text=text or str(cause), started_s=0.0, **more)
+        self.queued.append(AttemptObserved(self.now_s, uid, attempt, Phase.FAILED, 0.0, details=details))
+
+    def lose(self, uid: str) -> None:
+        """An attempt of a job is gone, and what it has done with it."""
         job = self._jobs._jobs.row_of[uid]
         if job in self._jobs._placed:
             self._jobs._lose_work(self.now_s, job)
-        details = Details(cause=cause, text=text or str(cause), started_s=0.0, **more)
-        self.queued.append(AttemptObserved(self.now_s, uid, attempt, Phase.FAILED, 0.0, details=details))
+
+    def succeed(self, uid: str) -> None:
+        """The first attempt of a job ends before its time."""
+        self._jobs._leave(self.now_s, self._jobs._jobs.row_of[uid])
+        self.queued.append(AttemptObserved(self.now_s, uid, 1, Phase.SUCCEEDED))
+
+    def look_ahead(self, until_s: float | None) -> Observations | None:
+        """What happens next to the jobs, for a test to queue."""
+        return self._jobs.observe(until_s)
+
+    def begin_again(self) -> None:
+        """Jobs continue as the engine has them now."""
+        self._simulates = None
 
     def close(self) -> None:
         pass
@@ -86,11 +113,7 @@ class Bench:
         self.world = more.pop("world", None) or World()
         self.store = store
         self.clock = Clock(1000.0, wall=lambda: 1000.0 + self.world.now_s, monotonic=self.world.monotonic)
-
-        def make(spec: ClusterSpec) -> Engine:
-            self.world.engine = Engine(spec, make_policy(policy), placer=best_fit)
-            return self.world.engine
-
+        make = more.pop("make", self.world.engines(policy))
         self.controller = Controller(store, self.world, ClusterSpec.parse(cluster), make, self.clock, **more)
 
     def submit(self, *requests: JobRequest, user: str = "ada", key: str | None = None) -> list[str]:
@@ -98,12 +121,18 @@ class Bench:
         self.controller.turn()
         return [record.uid for record in future.result(0)]
 
+    def ask(self, question: Callable[[JobIntake], Any]) -> Any:
+        """The answer to a question about the state between two turns."""
+        future = self.controller.ask(question)
+        self.controller.turn()
+        return future.result(0)
+
     def settle(self, turns: int = 10_000) -> None:
         """Takes turns until nothing is left to happen."""
         for _ in range(turns):
-            before = (self.world.now_s, len(self.world.desired), self.world._woken)
+            before = (self.world.now_s, len(self.world.desired), self.world.woken)
             self.controller.turn()
-            idle = (self.world.now_s, len(self.world.desired), self.world._woken) == before
+            idle = (self.world.now_s, len(self.world.desired), self.world.woken) == before
             if idle and not self.controller.live_records():
                 return
         raise AssertionError("the jobs did not come to an end")

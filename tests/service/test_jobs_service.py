@@ -20,7 +20,7 @@ from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import UserRole
 from gpuwise.engine.journal import encode
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.access import Caller, Principal
 from gpuwise.service.live.errors import NoAnswerError, NotFoundError
 from gpuwise.service.live.jobs import Query

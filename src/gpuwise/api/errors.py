@@ -18,8 +18,7 @@ from gpuwise.api.schema.parameters import in_words
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.property import PropertyError
 from gpuwise.core.records import StoreError
-from gpuwise.live.inbox import BusyError, ClosedError
-from gpuwise.live.intake import LimitError
+from gpuwise.live.inbox import BusyError, ClosedError, LimitError
 from gpuwise.service.live.errors import (
     ForbiddenError,
     InvalidError,

@@ -1,4 +1,4 @@
-"""What other threads ask of the controller: requests with a future each, taken in one by one, answered together."""
+"""What other threads ask of the controller: requests with a future each, and the errors that refuse them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from typing import Any
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event
+from gpuwise.core.records import StoreError
 
 Handler = Callable[[float], tuple[list[Event], Callable[[], Any]]]
-"""Takes the time; gives the events that a request leads to, and what answers it once they are on disk."""
+"""Takes the time; returns the events that a request leads to, and what answers it once they are on disk."""
+
+
+class NotPossibleError(GpuwiseError):
+    """Something asked of a job, or for one, that cannot be done."""
+
+
+class LimitError(GpuwiseError):
+    """A user has as many jobs as they may have."""
 
 
 class BusyError(GpuwiseError):
-    """More is asked of the controller than it can take in; ask again later."""
+    """The controller has more requests than it can handle; ask again later."""
 
 
 class ClosedError(GpuwiseError):
@@ -29,11 +38,37 @@ class Request:
 
     handle: Handler
     future: Future[Any] = field(default_factory=Future)
-    answer: Callable[[], Any] | None = None
+    _answer: Callable[[], Any] | None = None
+
+    def take_in(self, now_s: float) -> list[Event] | None:
+        """The events that it leads to; None if it cannot be done, which is answered at once and changes nothing."""
+        try:
+            events, self._answer = self.handle(now_s)
+        except StoreError:
+            raise
+        except GpuwiseError as error:
+            self.future.set_exception(error)
+            return None
+        return events
+
+    def answer(self) -> None:
+        """Answers it, now that what it led to is on disk."""
+        try:
+            assert self._answer is not None
+            self.future.set_result(self._answer())
+        except Exception as error:
+            self.future.set_exception(error)
+
+    def refuse(self, error: Exception) -> None:
+        """Answers that the turn has failed that it was taken in by, unless it was answered before."""
+        if not self.future.done():
+            kind, what = type(error).__name__, "something went wrong inside the controller"
+            known = isinstance(error, GpuwiseError)
+            self.future.set_exception(error if known else GpuwiseError(f"{what} ({kind}); see the controller log"))
 
 
 class Inbox:
-    """Requests in the order they came."""
+    """Requests in the order of arrival."""
 
     def __init__(self, wake: Callable[[], None], limit: int = 10_000) -> None:
         self._wake = wake
@@ -49,13 +84,13 @@ class Inbox:
             if self._closed:
                 raise ClosedError("the controller is shutting down")
             if len(self._requests) >= self._limit:
-                raise BusyError(f"{self._limit} requests wait to be taken in; try again in a second")
+                raise BusyError(f"{self._limit} requests wait already; try again in a second")
             self._requests.append(request)
         self._wake()
         return request.future
 
     def take(self, most: int = 512) -> list[Request]:
-        """The next requests; those whose askers have gone away are left out."""
+        """The next requests; those that were cancelled are left out."""
         with self._lock:
             taken, self._requests = self._requests[:most], self._requests[most:]
         return [request for request in taken if request.future.set_running_or_notify_cancel()]
@@ -64,7 +99,7 @@ class Inbox:
         return len(self._requests)
 
     def close(self) -> None:
-        """Takes nothing more in, and tells those who wait."""
+        """Accepts no more requests, and refuses those that wait."""
         with self._lock:
             self._closed, left, self._requests = True, self._requests, []
         for request in left:

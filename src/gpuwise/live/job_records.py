@@ -1,4 +1,4 @@
-"""The books: one record for each job that has not ended, kept in step with the engine and what attempts report."""
+"""One record per job that has not ended, kept in step with the engine and what is observed of attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuwise.live.forecasts import record_fields
 
 
 class JobRecords:
-    """Records of live jobs; they are immutable, so that other threads may read them while the controller goes on."""
+    """Records of live jobs; they are immutable, so that other threads may read them at any time."""
 
     def __init__(self, clock: Clock, records: Iterable[JobRecord] = ()) -> None:
         self._clock = clock
@@ -28,29 +28,29 @@ class JobRecords:
         self.of_key: dict[tuple[str, str], set[str]] = {}
         """Live jobs by user and idempotency key."""
         self._changed: dict[str, JobRecord] = {}
-        self._closing: list[JobRecord] = []
+        self._ended: list[JobRecord] = []
         self._progressed: set[str] = set()
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
         self._places: dict[str, dict[int, str]] = {}
         """Of live jobs, where each attempt that is not known to be over was placed."""
         for record in records:
-            self._enter(record)
+            self._insert(record)
         self.shown = dict(self.live)
         """What others may see: only what has been written."""
 
-    def open(self, record: JobRecord) -> None:
+    def add(self, record: JobRecord) -> None:
         """A new job."""
-        self._enter(record)
+        self._insert(record)
         self._changed[record.uid] = record
 
-    def _enter(self, record: JobRecord) -> None:
+    def _insert(self, record: JobRecord) -> None:
         self.live[record.uid] = record
         self._note_place(record)
         self.of_user[record.user] += 1
         if record.idempotency_key is not None:
             self.of_key.setdefault((record.user, record.idempotency_key), set()).add(record.uid)
 
-    def _leave(self, record: JobRecord) -> None:
+    def _remove(self, record: JobRecord) -> None:
         del self.live[record.uid]
         self._places.pop(record.uid, None)
         self.of_user[record.user] -= 1
@@ -69,14 +69,14 @@ class JobRecords:
         return record
 
     def differs(self, state: ClusterState, job: int) -> bool:
-        """Whether a job's record says other than the engine where it is."""
+        """Whether a job's record differs from the engine in where it is."""
         record, placement = self.live[state.jobs.ids[job]], state.placed.get(job)
         where = describe(placement, state) if placement is not None else ""
         attempts = state.jobs.placements.item(job)
         return (record.status, record.placement, record.attempts) != (state.status(job).name.lower(), where, attempts)
 
     def follow(self, state: ClusterState, job: int) -> None:
-        """Brings a job's record in step with the engine; one that has ended is closed."""
+        """Brings a job's record in step with the engine; one that has ended is removed once that is written."""
         jobs, unix = state.jobs, self._clock.unix
         uid = jobs.ids[job]
         status = state.status(job)
@@ -99,7 +99,7 @@ class JobRecords:
             self._note_place(record)
         if status in ENDED:
             self.change(uid, ended_at=unix(jobs.finish_s.item(job)), held="")
-            self._closing.append(record)
+            self._ended.append(record)
 
     def _note_place(self, record: JobRecord) -> None:
         if record.placement:
@@ -110,31 +110,31 @@ class JobRecords:
         return self._places.get(uid, {}).get(number)
 
     def written(self, records: Iterable[JobRecord]) -> None:
-        """Shows records to others, now that the store has them, and lets go of the jobs that have ended."""
+        """Shows records to others, now that the store has them, and removes the jobs that have ended."""
         for record in records:
             self.shown[record.uid] = record
-        for record in self._closing:
+        for record in self._ended:
             del self.shown[record.uid]
-            self._leave(record)
-        self._closing = []
+            self._remove(record)
+        self._ended = []
 
     def progressed(self, seen: AttemptObserved) -> None:
-        """A job says how far it is."""
+        """A job reports how far it is."""
         if seen.job not in self.live or seen.step is None:
             return
-        self.live[seen.job] = _further(self.live[seen.job], seen)
+        self.live[seen.job] = _with_progress(self.live[seen.job], seen)
         if seen.job in self.shown:
-            self.shown[seen.job] = _further(self.shown[seen.job], seen)
+            self.shown[seen.job] = _with_progress(self.shown[seen.job], seen)
         self._progressed.add(seen.job)
 
     def attempt_started(self, seen: AttemptObserved, placement: str) -> None:
-        """An attempt has begun."""
+        """An attempt has started."""
         at = self._clock.unix(seen.at_s if seen.details.started_s is None else seen.details.started_s)
-        begun = AttemptRecord(uid=seen.job, number=seen.attempt, placement=placement, started_at=at)
-        self._attempts.setdefault((seen.job, seen.attempt), begun)  # its end may be known already
+        started = AttemptRecord(uid=seen.job, number=seen.attempt, placement=placement, started_at=at)
+        self._attempts.setdefault((seen.job, seen.attempt), started)  # its end may be known already
 
     def attempt_ended(self, seen: AttemptObserved, placement: str, *, cancelled: bool) -> None:
-        """An attempt is over; that of a job that has been closed is its last."""
+        """An attempt is over; that of a job that has ended is its last."""
         details = seen.details
         assert details.started_s is not None
         self._attempts[seen.job, seen.attempt] = AttemptRecord(
@@ -162,14 +162,14 @@ class JobRecords:
         return changed, attempts
 
     def take_progress(self) -> list[JobRecord]:
-        """The records of which only the progress is news; they are written now and then, not each time."""
+        """The records of which only the progress has changed; they are written now and then, not each time."""
         progressed = [self.live[uid] for uid in self._progressed if uid in self.live]
         self._progressed = set()
         return progressed
 
     @property
     def has_progress(self) -> bool:
-        """Whether jobs have come further since progress was last written."""
+        """Whether jobs have made progress since it was last written."""
         return bool(self._progressed)
 
 
@@ -190,7 +190,7 @@ def describe(placement: Placement, state: ClusterState) -> str:
     return f"{where} ({100 * placement.milli / WHOLE_GPU_MILLI:g} %, {how})"
 
 
-def _further(record: JobRecord, seen: AttemptObserved) -> JobRecord:
+def _with_progress(record: JobRecord, seen: AttemptObserved) -> JobRecord:
     details = seen.details
     return replace(record, step=seen.step, steps=seen.steps, loss=details.loss, samples_per_s=details.samples_per_s)
 

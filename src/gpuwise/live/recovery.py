@@ -1,79 +1,34 @@
-"""From the store to an engine: the last snapshot, the journal since, and this machine as it is now."""
+"""The engine on disk: written turn by turn, and rebuilt from the last snapshot and the journal since."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.spec import ClusterSpec
-from gpuwise.core.commands import MigSlice, Repartition
-from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved
-from gpuwise.core.records import Batch, Snapshot, Store
+from gpuwise.core.cluster.state import ClusterState
+from gpuwise.core.commands import Command, MigSlice, Placement, Repartition
+from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved, WokeUp
+from gpuwise.core.records import Batch, JournalLine, Snapshot, Store
 from gpuwise.engine.engine import Engine
-from gpuwise.engine.journal import HANDLERS, replay_onto
+from gpuwise.engine.journal import HANDLERS, encode, replay_onto
+from gpuwise.engine.node_transitions import still_drained
 from gpuwise.engine.snapshot import cluster_of, renumbered, restore, snapshot
 from gpuwise.live.clock import Clock
-from gpuwise.live.journal_lines import journal_line
 
+log = logging.getLogger("gpuwise.controller")
+COMPACT_LINES = 20_000
+"""After this many journal lines, or four per live job, the state is written whole and ended jobs are left out."""
 MakeEngine = Callable[[ClusterSpec], Engine]
 Layouts = Mapping[tuple[int, int], tuple[MigSlice, ...]]
-"""How GPUs are cut into MIG slices, by node and device."""
-
-
-@dataclass(slots=True)
-class Recovered:
-    """An engine as the store knows it."""
-
-    engine: Engine
-    sequence: int
-    """Of the last journal line."""
-    lines: int
-    """Lines since the snapshot."""
-
-
-def recover(
-    store: Store,
-    cluster: ClusterSpec,
-    make_engine: MakeEngine,
-    clock: Clock,
-    layouts: Layouts = MappingProxyType({}),
-    *,
-    same_nodes: bool = False,
-) -> Recovered:
-    """The engine that the store's records lead to, on the nodes that are there now; what still can run stays.
-
-    The clock is set forward to what was written last. ``layouts`` is how GPUs are cut before gpuwise has ever seen
-    them. With ``same_nodes`` the nodes are those that the records lead to.
-    """
-    kept, lines = store.recover()
-    if kept is None:
-        engine = make_engine(cluster)
-        engine.order(0.0, [Repartition(*where, slices) for where, slices in layouts.items()])
-        store.commit(Batch(snapshot=Snapshot(0, to_json(engine))))
-        return Recovered(engine, 0, 0)
-    engine = from_json(kept.body, make_engine)
-    replay_onto(engine.state, (line.body for line in lines))
-    clock.not_before(engine.state.now_s)
-    sequence = lines[-1].sequence if lines else kept.sequence
-    if not same_nodes and (events := _follow_nodes(engine, cluster, layouts)):
-        at, state = clock.unix(clock.now_s()), engine.state
-        changes = [
-            journal_line(number, at, event, event.at_s, state) for number, event in enumerate(events, sequence + 1)
-        ]
-        sequence += len(changes)
-        if engine.state.nodes.names != [node.name for node in cluster.nodes]:
-            engine = _renumbered(engine, cluster, make_engine)
-        body = to_json(engine)
-        store.commit(Batch(lines=changes, snapshot=Snapshot(sequence, body)))
-        return Recovered(compacted(engine, body, make_engine), sequence, 0)  # what follows goes by the snapshot's rows
-    return Recovered(engine, sequence, len(lines))
+"""How GPUs are partitioned into MIG slices, by node and device."""
 
 
 def to_json(engine: Engine) -> str:
-    """An engine's state, with the policy whose line it is; nodes that were removed are left out."""
+    """An engine's state, with the policy that ordered its queue; nodes that were removed are left out."""
     document, nodes = snapshot(engine.state), engine.state.nodes
     if nodes.removed:
         document = renumbered(document, [row for row, _ in nodes.present()])
@@ -104,9 +59,8 @@ def node_changes(nodes: NodeTable, cluster: ClusterSpec, now_s: float) -> list[E
         if node.name not in known:
             events.append(NodeAdded(now_s, node))
             continue
-        before = known[node.name]
-        now = replace(node, schedulable=node.schedulable and before.schedulable)
-        if now != before:
+        now = still_drained(known[node.name], node)
+        if now != known[node.name]:
             events.append(NodeChanged(now_s, now))
     return events
 
@@ -121,8 +75,8 @@ def _follow_nodes(engine: Engine, cluster: ClusterSpec, layouts: Layouts) -> lis
     for (number, device), slices in layouts.items():
         spec = cluster.nodes[number]
         row, known = state.nodes.row_of[spec.name], before.get(spec.name)
-        is_new = known is None or device not in known.kept_devices(spec).values()
-        if is_new and state.capacity.idle[row] >> device & 1:
+        is_kept = known is not None and known.is_same_machine(spec) and device in known.kept_devices(spec).values()
+        if not is_kept and state.capacity.idle[row] >> device & 1:
             state.capacity.repartition(row, device, slices)
     return events
 
@@ -134,3 +88,111 @@ def _renumbered(engine: Engine, cluster: ClusterSpec, make_engine: MakeEngine) -
     ordered = make_engine(cluster_of(document))
     restore(ordered.state, document)
     return ordered
+
+
+def journal_line(number: int, at: float, record: Event | Command, now_s: float, state: ClusterState) -> JournalLine:
+    """A journal line, with the names of the nodes in it: their rows may be others after a restart."""
+    job = getattr(record, "job", None)
+    uid = state.jobs.ids[job] if job is not None else None
+    body = encode(record, now_s, state.jobs)
+    if rows := _node_rows(record):
+        names = {row: state.nodes.names[row] for row in rows}
+        body = f'{body[:-1]},"names":{json.dumps(names, separators=(",", ":"))}}}'
+    return JournalLine(number, at, type(record).__name__, uid, body)
+
+
+def _node_rows(record: Event | Command) -> tuple[int, ...]:
+    """The nodes that a record has by their rows, as far as people are shown them."""
+    placement, node = getattr(record, "placement", None), getattr(record, "node", None)
+    if isinstance(placement, Placement):
+        return placement.nodes
+    return (node,) if isinstance(node, int) else ()
+
+
+class EngineStore:
+    """Where an engine is written and rebuilt from."""
+
+    def __init__(
+        self, store: Store, cluster: ClusterSpec, make_engine: MakeEngine, clock: Clock, layouts: Layouts
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.make_engine = make_engine
+        self._cluster = cluster
+        self._layouts = layouts
+        """How GPUs are partitioned before gpuwise has ever seen them."""
+        self._knows_nodes = False
+        """Whether the nodes at the start are in the records; from then on, what happens to nodes is."""
+        self._sequence = 0
+        """Of the last journal line."""
+        self._lines = 0
+        """Since the last snapshot."""
+        self._compact_at = COMPACT_LINES
+
+    def rebuild(self) -> Engine:
+        """The engine that the store's records lead to; the clock is set forward to what was written last.
+
+        The first time it is on the nodes that are there now, with what can still run there.
+        """
+        kept, lines = self.store.recover()
+        if kept is None:
+            engine = self.make_engine(self._cluster)
+            engine.order(0.0, [Repartition(*where, slices) for where, slices in self._layouts.items()])
+            self.store.commit(Batch(snapshot=Snapshot(0, to_json(engine))))
+        else:
+            engine = from_json(kept.body, self.make_engine)
+            replay_onto(engine.state, (line.body for line in lines))
+            self.clock.not_before(engine.state.now_s)
+            self._sequence, self._lines = (lines[-1] if lines else kept).sequence, len(lines)
+            if not self._knows_nodes and (events := _follow_nodes(engine, self._cluster, self._layouts)):
+                engine = self._on_these_nodes(engine, events)
+        self._knows_nodes = True
+        engine.journal.records.clear()
+        return engine
+
+    def _on_these_nodes(self, engine: Engine, events: Sequence[Event]) -> Engine:
+        """Writes what has happened to the nodes; the engine with these in order, and without what has ended."""
+        at, state = self.clock.unix(self.clock.now_s()), engine.state
+        numbered = enumerate(events, self._sequence + 1)
+        changes = [journal_line(number, at, event, event.at_s, state) for number, event in numbered]
+        self._sequence, self._lines = self._sequence + len(changes), 0
+        if state.nodes.names != [node.name for node in self._cluster.nodes]:
+            engine = _renumbered(engine, self._cluster, self.make_engine)
+        body = to_json(engine)
+        self.store.commit(Batch(lines=changes, snapshot=Snapshot(self._sequence, body)))
+        return compacted(engine, body, self.make_engine)  # what follows goes by the snapshot's rows
+
+    def take_lines(self, engine: Engine, now_s: float) -> list[JournalLine]:
+        """The turn's journal, to be written. That the policy was asked and changed nothing is not worth a write."""
+        records = engine.journal.records
+        if all(isinstance(record, WokeUp) for record in records):
+            records.clear()
+        lines = []
+        for number, record in enumerate(records, start=self._sequence + 1):
+            at_s = record.at_s if isinstance(record, Event) else now_s
+            lines.append(journal_line(number, self.clock.unix(at_s), record, now_s, engine.state))
+        records.clear()
+        return lines
+
+    def commit(self, batch: Batch) -> None:
+        """Writes a turn, all or nothing."""
+        self.store.commit(batch)
+        self._sequence += len(batch.lines)
+        self._lines += len(batch.lines)
+
+    def compact(self, engine: Engine, live_jobs: int) -> Engine | None:
+        """Writes the state whole if the journal is long; the engine to continue with, without what has ended."""
+        if self._lines <= max(self._compact_at, 4 * live_jobs):
+            return None
+        started = monotonic()
+        self._compact_at = self._lines + COMPACT_LINES  # if it fails
+        try:
+            body = to_json(engine)
+            fresh = compacted(engine, body, self.make_engine)
+            self.store.commit(Batch(snapshot=Snapshot(self._sequence, body)))
+        except Exception:
+            log.exception("could not compact the journal; it continues to grow")
+            return None
+        self._compact_at, self._lines = COMPACT_LINES, 0
+        log.info("compacted the journal at line %d in %.2f s", self._sequence, monotonic() - started)
+        return fresh

@@ -24,10 +24,10 @@ from gpuwise.devices.machine import Where
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.job_records import outcome_of
-from gpuwise.live.local.attempts.folders import attempt_token
+from gpuwise.live.local.attempts.folders import Folders, attempt_token
+from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.local.plan import Actual
-from gpuwise.live.local.supervisor.launch import LaunchSpec
 from gpuwise.live.recovery import compacted, to_json
 from gpuwise.policies.placing.placement import first_fit
 
@@ -171,10 +171,10 @@ class Bench:
 
     # -- what a test does -----------------------------------------------------------------------------------------
 
-    def submit(self, uid: str, *command: str, believed_bytes: float = 0.0, **asked: Any) -> int:
+    def submit(self, uid: str, *command: str, forecast_bytes: float = 0.0, **asked: Any) -> int:
         """Puts a job into the engine; its row."""
         request = JobRequest(command=command, **asked)
-        self.specs[uid] = LaunchSpec(request, believed_bytes)
+        self.specs[uid] = LaunchSpec(request, forecast_bytes)
         now_s = self.clock.now_s()
         row = self.engine.state.jobs.declare(
             [request.spec(uid, submit_s=now_s, duration_s=request.duration_s or 100.0)]
@@ -216,12 +216,17 @@ class Bench:
     @property
     def placed(self) -> dict[int, Any]:
         """What runs where, by what is seen on this machine."""
-        runs = [run for run in self.executor._fleet.runs.values() if run.is_started]
+        runs = [run for run in self.executor.table.runs.values() if run.attempt.is_started]
         rows = self.engine.state.jobs.row_of
         return {rows[run.uid]: run.placement for run in runs if run.uid in rows and run.actual() is not Actual.PARKED}
 
+    @property
+    def supervisors(self) -> dict[int, Any]:
+        """The supervisors that the executor watches, by their process ids."""
+        return self.executor._watch._supervisors
+
     def until(self, holds: Callable[[], Any], within_s: float = SOON_S) -> None:
-        """Turns until something holds."""
+        """Turns until something is so."""
         end_s = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > end_s:
@@ -263,14 +268,22 @@ class Bench:
         return int(self.json(uid, "claim", number)["pid"])
 
 
+def wait_for(holds: Callable[[], object], within_s: float = SOON_S) -> None:
+    """Without a turn of the controller: it is down."""
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def clear(bench: Bench) -> None:
     """Ends whatever a test left running, and makes sure that nothing of it is left."""
-    for attempt in bench.executor._folders.live():
+    for attempt in Folders(bench.folder).live():
         uid, number = attempt.uid, attempt.number
         for pid in (*claimants(attempt.folder), *carriers(attempt_token(SECRET, uid, number))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    bench.until(lambda: not bench.executor._fleet.runs and not bench.executor._watch._supervisors)
+    bench.until(lambda: not bench.executor.table.runs and not bench.supervisors)
     bench.turn()
     for executor in (*bench.abandoned, bench.executor):
         executor.close()

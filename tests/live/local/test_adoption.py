@@ -6,29 +6,19 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import SECRET, TRAINER, AttemptEnded, Bench, carriers, is_alive, state_of
+from bench import SECRET, TRAINER, AttemptEnded, Bench, carriers, is_alive, state_of, wait_for
 
 from builders import on
 from gpuwise.core.commands import Migrate, Resume, Start, Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.observations import AttemptObserved, Phase
-from gpuwise.live.local.attempts.folders import AttemptState, attempt_token
-from gpuwise.live.local.supervisor import main as shim
-from gpuwise.live.local.supervisor import processes as supervisors
-
-
-def wait_for(holds: Callable[[], object], within_s: float = 20.0) -> None:
-    """Without a turn of the controller: it is down."""
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from gpuwise.live.local.attempts import starter
+from gpuwise.live.local.attempts.folders import AttemptState, Folders, attempt_token
+from gpuwise.live.local.supervisor import supervise
 
 
 def test_a_running_job_is_taken_over(bench: Bench) -> None:
@@ -56,23 +46,23 @@ def test_a_job_that_started_while_nobody_watched_is_reported_once(bench: Bench) 
 def test_a_job_that_ended_while_nobody_watched_ended_when_it_ended(bench: Bench) -> None:
     row = bench.start("1", "/bin/sh", "-c", "exit 0")
     wait_for((bench.attempt("1") / "exit.json").exists)
-    time.sleep(0.5)
+    ended_s = bench.clock.seconds(bench.json("1", "exit.json")["at"])
+    wait_for(lambda: bench.clock.now_s() > ended_s + 0.1)
     bench.new_executor()
     bench.expect(JobStarted, row)
-    finished = bench.expect(JobFinished, row)
-    assert finished.at_s <= bench.clock.now_s() - 0.5
+    assert bench.expect(JobFinished, row).at_s == pytest.approx(ended_s, abs=0.01)
     bench.new_executor()
     bench.turn(0.1)
     assert not bench.events
     assert len(bench.reported(AttemptEnded, "1")) == 1
 
 
-def test_what_was_told_but_not_written_down_is_told_again(bench: Bench) -> None:
+def test_what_was_reported_but_not_written_is_reported_again(bench: Bench) -> None:
     row = bench.start("1", "/bin/true")
     wait_for((bench.attempt("1") / "exit.json").exists)
     _, seen = bench.executor.observe(None)
     assert [each.phase for each in seen if isinstance(each, AttemptObserved)] == [Phase.RUNNING, Phase.SUCCEEDED]
-    bench.executor.follow(bench.engine.desired(), complete=True)  # the engine never heard of it
+    bench.executor.follow(bench.engine.desired(), complete=True)  # the engine does not know of it
     bench.expect(JobStarted, row)
     bench.expect(JobFinished, row)
 
@@ -108,7 +98,7 @@ def race(folder: Path, supervisors: int) -> None:
                 os.close(opener)
                 os.read(gate, 1)
                 os.setsid()
-                shim.main(str(folder))
+                supervise.main(str(folder))
             finally:
                 os._exit(0)
         pids.append(pid)
@@ -152,7 +142,7 @@ def test_a_parked_job_stays_parked_and_goes_on_later(bench: Bench) -> None:
     assert {each.number for each in bench.reported(AttemptEnded, "1")} == {1}
 
 
-def test_parked_jobs_that_change_places_both_go_on(bench: Bench) -> None:
+def test_parked_jobs_that_change_places_both_continue(bench: Bench) -> None:
     """After a restart each is in the other's way until it is known to be parked."""
     rows = [bench.start(str(device + 1), "sleep", "60", device=device) for device in (0, 1)]
     for row in rows:
@@ -217,7 +207,7 @@ def test_a_move_that_was_not_carried_out_yet_is(bench: Bench) -> None:
 def test_an_order_that_was_written_but_not_sent_is_carried_out(bench: Bench) -> None:
     row = bench.start("1", "sleep", "60")
     bench.expect(JobStarted, row)
-    (run,) = bench.executor._fleet.runs.values()
+    (run,) = bench.executor.table.runs.values()
     bench.engine.order(bench.clock.now_s(), (Suspend(row),))
     run.attempt.order("park")  # and then the controller dies, before it tells the supervisor
     bench.new_executor()
@@ -228,7 +218,7 @@ def test_what_nobody_knows_is_stopped(bench: Bench) -> None:
     row = bench.start("1", "sleep", "60", grace_s=0.5)
     bench.expect(JobStarted, row)
     bench.executor.follow([], complete=True)
-    wait_for(lambda: bench.executor.observe(bench.clock.now_s() + 0.05) and not bench.executor._fleet.runs)
+    wait_for(lambda: bench.executor.observe(bench.clock.now_s() + 0.05) and not bench.executor.table.runs)
     assert not carriers(bench.json("1", "launch.json")["token"])
 
 
@@ -255,9 +245,9 @@ def test_a_number_that_is_another_process_now_is_left_alone(bench: Bench) -> Non
         (bench.attempt("1") / "claim").write_text(json.dumps(claim | {"pid": innocent.pid}))
         started = bench.json("1", "started.json")
         (bench.attempt("1") / "started.json").write_text(json.dumps(started | {"pids": [innocent.pid]}))
-        attempt = bench.executor._folders.attempt("1", 1)
+        attempt = Folders(bench.folder).attempt("1", 1)
         assert attempt.state() is AttemptState.LOST
-        assert supervisors.find(attempt) is None
+        assert starter.find(attempt) is None
         bench.new_executor()
         assert bench.expect(JobFailed, row).cause == "its supervisor was lost"
         assert innocent.poll() is None

@@ -20,10 +20,9 @@ from gpuwise.live.local.attempts.folders import (
     as_json,
     attempt_token,
     finite,
-    read_json,
 )
 from gpuwise.live.local.attempts.runs import Run
-from gpuwise.live.local.attempts.steps import kept_steps
+from gpuwise.live.local.supervisor.files import read_json
 
 
 @pytest.fixture
@@ -151,14 +150,16 @@ def test_deeply_nested_garbage(tmp_path: Path) -> None:
 
 
 def test_what_a_checkpoint_keeps(tmp_path: Path) -> None:
-    latest = tmp_path / "latest.json"
-    assert kept_steps(tmp_path) == (0.0, None)
+    folders = Folders(tmp_path)
+    folders.checkpoint("1").mkdir(parents=True)
+    latest = folders.checkpoint("1") / "latest.json"
+    assert folders.saved_steps("1") == (0.0, None)
     latest.write_text(json.dumps({"file": "step-5", "step": 5, "steps": 10}))
-    assert kept_steps(tmp_path) == (0.0, None)  # it names what is not there
-    (tmp_path / "step-5").touch()
-    assert kept_steps(tmp_path) == (5.0, 10.0)
+    assert folders.saved_steps("1") == (0.0, None)  # it names what is not there
+    (folders.checkpoint("1") / "step-5").touch()
+    assert folders.saved_steps("1") == (5.0, 10.0)
     latest.write_text("garbage")
-    assert kept_steps(tmp_path) == (0.0, None)
+    assert folders.saved_steps("1") == (0.0, None)
 
 
 def test_the_last_thing_that_was_printed() -> None:

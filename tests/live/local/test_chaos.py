@@ -101,11 +101,11 @@ class Chaos:
             self.bench.cancel(self.rng.choice(self.rows(*PLACED, Status.SUSPENDING, Status.SUSPENDED)))
 
     def kill(self) -> None:
-        run = self.rng.choice(list(self.bench.executor._fleet.runs.values()))
+        run = self.rng.choice(list(self.bench.executor.table.runs.values()))
         os.kill(run.pids()[0], self.rng.choice((signal.SIGKILL, signal.SIGTERM)))
 
     def kill_supervisor(self) -> None:
-        run = self.rng.choice(list(self.bench.executor._fleet.runs.values()))
+        run = self.rng.choice(list(self.bench.executor.table.runs.values()))
         assert run.supervisor is not None
         os.kill(run.supervisor.pid, signal.SIGKILL)
 
@@ -136,7 +136,7 @@ def alternations(sequence: list[tuple[float, str]]) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_chaos(make_bench: Callable[..., Bench], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 0.1)
+    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 0.1)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("jobs are told apart by their cores")
@@ -150,7 +150,7 @@ def test_chaos(make_bench: Callable[..., Bench], seed: int, monkeypatch: pytest.
     bench.retries.clear()
     for row in chaos.rows(*set(Status) - ENDED - {Status.DECLARED}):
         bench.cancel(row)
-    bench.until(lambda: not bench.executor._fleet.runs)
+    bench.until(lambda: not bench.executor.table.runs)
     found = beats(chaos.log)
     assert set(range(JOBS)) == set(chaos.rows(*ENDED))
     for job in {beat[1] for beat in found}:  # a job is one process at a time

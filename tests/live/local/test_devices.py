@@ -1,16 +1,16 @@
-"""Devices that are lost and come back, that are cut anew, and how much of their memory jobs use."""
+"""Devices that are lost and come back, that are repartitioned, and how much of their memory jobs use."""
 
 from __future__ import annotations
 
 import math
 import os
-import time
+import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench import TRAINER, AttemptEnded, Bench, Stand, is_alive
+from bench import TRAINER, AttemptEnded, Bench, Stand, carriers, is_alive
 
 from builders import HALVES, on
 from gpuwise.core.assignments import DeviceCut, NodeRequest
@@ -31,6 +31,7 @@ from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.units import GIB
 from gpuwise.devices.machine import DeviceInUseError, MachineError, Reading, Where
 from gpuwise.engine.checks import InvalidDecisionError
+from gpuwise.live.local.device_usage import DeviceUsage
 
 
 def cut(bench: Bench, slices: tuple[MigSlice, ...], device: int = 0) -> DeviceCut:
@@ -41,7 +42,7 @@ def cut(bench: Bench, slices: tuple[MigSlice, ...], device: int = 0) -> DeviceCu
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices are looked at often enough for a test."""
-    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 0.05)
 
 
 def test_a_lost_device_throws_its_jobs_off_once_and_comes_back(bench: Bench) -> None:
@@ -64,7 +65,7 @@ def test_a_lost_device_throws_its_jobs_off_once_and_comes_back(bench: Bench) -> 
     bench.turn(0.2)
     bench.new_executor()
     bench.turn(0.2)
-    assert not bench.events  # it is told once, whoever watches
+    assert not bench.events  # it is reported once, whoever watches
     bench.machine.gone = set()
     bench.expect(DeviceRestored, row)
     bench.turn(0.2)
@@ -95,7 +96,7 @@ def test_a_job_that_waits_for_a_lost_device_is_thrown_off_too(bench: Bench) -> N
     bench.expect(DeviceLost, first)
     assert bench.engine.state.status(first) is Status.PENDING
     assert bench.engine.state.status(second) is Status.PENDING
-    bench.until(lambda: not bench.executor._fleet.runs)
+    bench.until(lambda: not bench.executor.table.runs)
     assert not bench.attempt("2").exists()
 
 
@@ -106,7 +107,7 @@ def test_a_job_parked_on_a_lost_device_begins_again(bench: Bench) -> None:
     bench.expect(JobSuspended, row)
     bench.machine.gone = {(0, 0)}
     assert bench.expect(DeviceLost, row).interrupted == ()
-    bench.until(lambda: not bench.executor._fleet.runs)
+    bench.until(lambda: not bench.executor.table.runs)
     assert bench.engine.state.status(row) is Status.SUSPENDED
     bench.order(Resume(row, on((0, 1))))
     bench.expect(JobStarted, row)
@@ -168,7 +169,7 @@ def test_a_device_that_cannot_be_cut_is_lost_until_it_can(
     assert bench.engine.state.status(row) is Status.PENDING
     bench.turn(0.3)
     assert not bench.events
-    assert caplog.text.count("cannot be cut;") == 1
+    assert caplog.text.count("cannot be partitioned;") == 1
     machine.broken = False
     bench.expect(DeviceRestored, row)
     assert machine.cuts == [(0, 0, HALVES)]
@@ -176,7 +177,7 @@ def test_a_device_that_cannot_be_cut_is_lost_until_it_can(
     bench.expect(JobFinished, row)
 
 
-def test_a_device_that_comes_back_whole_is_cut_before_it_is_told(cuttable: tuple[Bench, Cuttable]) -> None:
+def test_a_device_that_comes_back_whole_is_partitioned_before_it_is_reported(cuttable: tuple[Bench, Cuttable]) -> None:
     bench, machine = cuttable
     bench.engine.state.capacity.layouts[0, 1] = HALVES
     machine.cuts = [(0, 1, HALVES)]
@@ -253,10 +254,14 @@ def _session(pid: int) -> int:
 def test_memory_on_gpus_is_measured_by_the_jobs_processes(make_bench: Callable[..., Bench]) -> None:
     machine = Measured(1)
     bench = make_bench(machine=machine)
-    row = bench.start("1", "/bin/sh", "-c", "sleep 0.4 & sleep 0.4 & wait")
+    row = bench.start("1", "/bin/sh", "-c", "sleep 60 & sleep 60 & wait")
     bench.expect(JobStarted, row)
     (machine.session,) = bench.pids("1")
-    time.sleep(0.1)
+    (run,) = bench.executor.table.runs.values()
+    bench.until(lambda: run.gpu_memory_bytes == 3 * 2**20)
+    for pid in carriers(bench.json("1", "launch.json")["token"]):
+        if pid != machine.session:
+            os.kill(pid, signal.SIGTERM)
     bench.expect(JobFinished, row)
     assert bench.reported(AttemptEnded, "1")[0].peak_memory_bytes == 3 * 2**20
     row = bench.start("2", "/bin/true")
@@ -283,7 +288,7 @@ def used(make_bench: Callable[..., Bench]) -> tuple[Bench, Used]:
     return make_bench(machine=machine), machine
 
 
-def test_a_notebook_on_a_gpu_is_told_and_nothing_is_started_there(used: tuple[Bench, Used]) -> None:
+def test_a_notebook_on_a_gpu_is_reported_and_nothing_is_started_there(used: tuple[Bench, Used]) -> None:
     bench, machine = used
     capacity, spec = bench.engine.state.capacity, bench.cluster.nodes[0]
     row = bench.submit("1", "/bin/true")
@@ -292,35 +297,36 @@ def test_a_notebook_on_a_gpu_is_told_and_nothing_is_started_there(used: tuple[Be
     assert claim.devices == ((spec.device_id(1), 2.0 * GIB, True),)
     assert [capacity.idle[0] >> device & 1 for device in (0, 1)] == [1, 0]
     bench.turn(0.2)
-    assert not bench.events  # it is told once
+    assert not bench.events  # it is reported once
     machine.used = {}
     assert bench.expect(DevicesClaimed, row).devices == ()
     bench.order(Start(row, on((0, 1))))
     bench.expect(JobFinished, row)
 
 
-def test_a_start_on_a_gpu_that_a_stranger_has_taken_is_refused(used: tuple[Bench, Used]) -> None:
+def test_a_start_on_a_gpu_on_which_a_foreign_process_computes_is_refused(used: tuple[Bench, Used]) -> None:
     bench, machine = used
     row = bench.submit("1", "/bin/true")
     machine.used = {(0, 0): {os.getpid(): 2.0 * GIB}}
-    bench.until(lambda: bench.executor._fleet.taken_devices)
-    bench.engine.state.capacity.set_claim(0, Claim())  # as an engine that has not heard of it yet
+    bench.until(lambda: bench.executor.table.foreign_devices)
+    bench.engine.state.capacity.set_claim(0, Claim())  # as an engine that does not know of it yet
     bench.order(Start(row, on((0, 0))))
     refused = bench.expect(StartRefused, row)
     assert refused.cause == "others than jobs of gpuwise compute on its GPUs"
     assert bench.engine.state.jobs.failures.item(row) == 0
     assert not bench.attempt("1").exists()
-    assert not bench.executor._outbox._told  # nothing more is reported of it, so nothing is kept
+    assert not bench.executor._reports._reported  # nothing more is reported of it, so nothing is kept
 
 
-def test_a_process_that_is_just_ending_is_no_stranger(used: tuple[Bench, Used]) -> None:
+def test_a_process_that_is_just_ending_is_not_taken_for_a_foreign_one(used: tuple[Bench, Used]) -> None:
     bench, machine = used
-    bench.turn(0.1)
-    machine.used = {(0, 0): {2**22: 4.0 * GIB}}
-    bench.executor._devices._measure(bench.clock.now_s())
-    machine.used = {(0, 0): {2**22 + 1: 4.0 * GIB}}
-    bench.executor._devices._measure(bench.clock.now_s())
-    assert not [event for event in bench.executor._outbox.events if event.devices]
+    usage = DeviceUsage(bench.executor.table)
+    for pid in (None, 2**22, 2**22 + 1):
+        machine.used = {(0, 0): {pid: 4.0 * GIB}} if pid else {}
+        assert not [event for event in usage.measure(bench.clock.now_s()) if event.devices]
+    assert [event.devices for event in usage.measure(bench.clock.now_s())] == [
+        ((bench.cluster.nodes[0].device_id(0), 4.0 * GIB, True),)
+    ]
 
 
 def test_a_parked_job_keeps_its_memory_from_others_and_not_from_itself(used: tuple[Bench, Used]) -> None:

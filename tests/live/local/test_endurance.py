@@ -21,7 +21,7 @@ JOBS, DEVICES = 200, 8
 def test_hundreds_of_jobs_leave_nothing_behind(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(devices=DEVICES)
     bench.expect(JobFinished, bench.start("first", "/bin/true"))
-    bench.until(lambda: not bench.executor._watch._supervisors)
+    bench.until(lambda: not bench.supervisors)
     files, threads, before = open_files(), threading.active_count(), zombies()
     waiting = [bench.submit(str(number), "/bin/true") for number in range(JOBS)]
     free = list(range(DEVICES))
@@ -32,7 +32,7 @@ def test_hundreds_of_jobs_leave_nothing_behind(make_bench: Callable[..., Bench])
             on_device[row] = device
             bench.order(Start(row, on((0, device))))
         free += [on_device.pop(event.job) for event in bench.turn(20.0) if isinstance(event, JobFinished)]
-    bench.until(lambda: not bench.executor._watch._supervisors)
+    bench.until(lambda: not bench.supervisors)
     happened = [type(event) for event in bench.events]
     assert happened.count(JobStarted) == happened.count(JobFinished) == JOBS
     assert len([report for report in bench.reports if isinstance(report, AttemptEnded)]) == JOBS + 1
@@ -40,7 +40,7 @@ def test_hundreds_of_jobs_leave_nothing_behind(make_bench: Callable[..., Bench])
     assert threading.active_count() == threads
     assert zombies() == before
     assert not list((bench.folder / "live").iterdir())
-    assert not bench.executor._fleet.runs
+    assert not bench.executor.table.runs
 
 
 def zombies() -> set[int]:

@@ -1,4 +1,4 @@
-"""Jobs that harm their own files, a full disk, a slow controller: no other job notices, and every end is told."""
+"""Jobs that harm their own files, a full disk, a slow controller: no other job notices, and every end is reported."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import PYTHON, TRAINER, Bench, is_alive, state_of
+from bench import PYTHON, TRAINER, Bench, is_alive, state_of, wait_for
 
 from gpuwise.core.commands import Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
 from gpuwise.core.job.life_cycle import Status
-from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked, read_json
-from gpuwise.live.local.attempts.mailbox import Mailbox
-from gpuwise.live.local.attempts.outcome import Outcome, cause_of
-from gpuwise.live.local.attempts.steps import kept_steps
-from gpuwise.live.local.supervisor import main as shim
-from gpuwise.live.local.supervisor.cgroups import Cgroups
-from gpuwise.live.local.supervisor.limits import tail
-from gpuwise.live.local.supervisor.processes import Supervisor
-from gpuwise.live.local.watch import Watch
+from gpuwise.core.observations import Cause
+from gpuwise.live.local.attempts.endings import describe, tail
+from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders, is_locked
+from gpuwise.live.local.attempts.limits import Cgroups
+from gpuwise.live.local.attempts.messages import MessageSocket
+from gpuwise.live.local.supervisor import files, processes, supervise
+from gpuwise.live.local.supervisor.files import read_json
+from gpuwise.live.local.watch import SupervisorHandle, Watch
 
 WAITS = ("/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; exit 3")
 """Ends with code 3 when it is let go."""
@@ -97,7 +96,7 @@ def test_a_job_that_replaces_its_files_by_pipes_stops_nobody(bench: Bench) -> No
     bench.expect(JobSuspended, row)
     bench.expect(JobFinished, bench.start("2", "/bin/true"))
     os.kill(bench.supervisor("1"), 9)
-    bench.until(lambda: "1" not in {run.uid for run in bench.executor._fleet.runs.values()})
+    bench.until(lambda: "1" not in {run.uid for run in bench.executor.table.runs.values()})
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_endless])
@@ -119,17 +118,18 @@ def test_a_job_can_wait_for_room_in_its_output(bench: Bench) -> None:
 
 @pytest.mark.parametrize("named", ["x" * 300, "../kept", "/etc/passwd", "a\0b", "missing"])
 def test_a_checkpoint_with_an_impossible_name_keeps_nothing(tmp_path: Path, named: str) -> None:
-    (tmp_path / "kept").touch()
-    (tmp_path / "checkpoint").mkdir()
-    latest = tmp_path / "checkpoint/latest.json"
+    folders = Folders(tmp_path)
+    folders.checkpoint("1").mkdir(parents=True)
+    (folders.job("1") / "kept").touch()
+    latest = folders.checkpoint("1") / "latest.json"
     latest.write_text(json.dumps({"file": named, "step": 1, "steps": 2}))
-    assert kept_steps(tmp_path / "checkpoint") == (0.0, None)
-    (tmp_path / "checkpoint/there").touch()
+    assert folders.saved_steps("1") == (0.0, None)
+    (folders.checkpoint("1") / "there").touch()
     latest.write_text(json.dumps({"file": "there", "step": 1, "steps": 2}))
-    assert kept_steps(tmp_path / "checkpoint") == (1.0, 2.0)
+    assert folders.saved_steps("1") == (1.0, 2.0)
 
 
-def test_the_end_of_a_job_is_told_whatever_its_checkpoint_is_called(bench: Bench) -> None:
+def test_the_end_of_a_job_is_reported_whatever_its_checkpoint_is_called(bench: Bench) -> None:
     latest = json.dumps({"file": "x" * 300, "step": 1, "steps": 2})
     row = bench.start("1", "/bin/sh", "-c", f"echo '{latest}' > $GPUWISE_CHECKPOINT_DIR/latest.json; exit 1")
     assert bench.expect(JobFailed, row, within_s=5).steps_kept == 0.0
@@ -141,7 +141,7 @@ def test_the_end_of_a_job_is_told_whatever_its_checkpoint_is_called(bench: Bench
 def test_a_job_that_cannot_be_seen_to_does_not_stop_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gpuwise.live.local.fleet.TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr("gpuwise.live.local.reconciler.TRY_AGAIN_S", 0.05)
     state = Attempt.state
 
     def fail(attempt: Attempt) -> AttemptState:
@@ -164,7 +164,7 @@ def test_a_job_that_cannot_be_seen_to_does_not_stop_others(
 @pytest.mark.parametrize("number", [10**30, -1, 2**40])
 def test_an_error_number_that_cannot_be(number: int) -> None:
     ended = Exit.parse({"code": 126, "trouble": {"doing": "log", "errno": number}})
-    assert cause_of(ended, Outcome.FAILED, why="", limit_bytes=0, last_line="").startswith("could not write its log: ")
+    assert describe(ended, Cause.ERROR, why="", limit_bytes=0, last_line="").startswith("could not write its log: ")
 
 
 # -- folders that vanish ---------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_a_cancelled_job_ends_even_if_its_folder_is_gone(bench: Bench) -> None:
     bench.cancel(row)
     bench.expect(JobFinished, bench.start("2", "/bin/true"), within_s=5)
     bench.until(lambda: not is_alive(pid) and not is_alive(supervisor), within_s=5)
-    bench.until(lambda: not bench.executor._fleet.runs)
+    bench.until(lambda: not bench.executor.table.runs)
 
 
 def test_a_job_whose_folder_vanishes_is_lost(bench: Bench) -> None:
@@ -197,14 +197,15 @@ def test_a_job_whose_folder_vanishes_is_lost(bench: Bench) -> None:
 def test_a_supervisor_that_has_obeyed_survives_a_stall_of_the_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuwise.live.local.attempts.runs.OBEY_S", 0.2)
-    monkeypatch.setattr("gpuwise.live.local.fleet.OBEY_S", 0.2)
+    for module in ("attempts.runs", "run_control"):
+        monkeypatch.setattr(f"gpuwise.live.local.{module}.OBEY_S", 0.3)
     row = bench.start("1", "/bin/sh", "-c", "while :; do sleep 0.05; done")
     bench.expect(JobStarted, row)
+    (pid,), ordered_s = bench.pids("1"), bench.clock.now_s()
     bench.order(Suspend(row))
-    time.sleep(0.5)  # longer than a supervisor may take
+    wait_for(lambda: state_of(pid) == "T" and bench.clock.now_s() > ordered_s + 0.3)  # longer than it may take
     bench.expect(JobSuspended, row, within_s=5)
-    assert state_of(bench.pids("1")[0]) == "T"
+    assert state_of(pid) == "T"
     assert is_alive(bench.supervisor("1"))
 
 
@@ -220,7 +221,7 @@ def test_a_full_disk_at_a_time_limit_is_said_once_and_the_job_ends(
     bench.expect(JobStarted, row)
     (pid,) = bench.pids("1")
     with monkeypatch.context() as full:
-        full.setattr("gpuwise.live.local.attempts.folders.write_json", no_space)
+        full.setattr("gpuwise.live.local.supervisor.files.write_json", no_space)
         end, used = time.monotonic() + 2.5, time.process_time()
         while time.monotonic() < end:
             bench.turn(0.5)
@@ -231,7 +232,7 @@ def test_a_full_disk_at_a_time_limit_is_said_once_and_the_job_ends(
 
 
 def test_a_job_that_prints_too_much_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.fleet.LARGEST_OUTPUT_BYTES", 2**16, raising=False)
+    monkeypatch.setattr("gpuwise.live.local.run_control.LARGEST_OUTPUT_BYTES", 2**16)
     quiet = bench.start("1", "/bin/sleep", "60")
     row = bench.start("2", "/bin/sh", "-c", "while :; do head -c 65536 /dev/zero; sleep 0.1; done", device=1)
     assert bench.expect(JobFailed, row, within_s=8).cause.startswith("printed more than 64 KiB; ")
@@ -255,10 +256,10 @@ def test_how_a_run_ended_is_on_disk_before_it_is_said(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     seen: list[list[str]] = []
     monkeypatch.setattr(os, "fsync", lambda handle: seen.append(os.listdir(tmp_path)))
-    shim.reserve("started")
-    shim.commit("started", {"pids": [1]})
+    files.reserve("started")
+    files.commit("started", {"pids": [1]})
     assert seen == []
-    shim.commit("exit", {"code": 3}, lasting=True)
+    files.commit("exit", {"code": 3}, lasting=True)
     assert [("exit.json" in names) for names in seen] == [False, True]
 
 
@@ -267,7 +268,7 @@ def test_a_supervisor_without_a_folder_insists_on_nothing(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "gone")
     monkeypatch.setattr(time, "sleep", pytest.fail)
     (tmp_path / "gone").rmdir()
-    shim.insist(shim.commit, "exit", {"code": 3}, lasting=True)
+    files.insist(files.commit, "exit", {"code": 3}, lasting=True)
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_endless])
@@ -276,7 +277,7 @@ def test_how_a_run_ended_is_written_whatever_lies_in_its_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "exit.reserved")
-    shim.commit("exit", {"code": 3}, lasting=True)
+    files.commit("exit", {"code": 3}, lasting=True)
     assert read_json(tmp_path / "exit.json") == {"code": 3}
 
 
@@ -287,10 +288,10 @@ def test_a_claim_is_made_whatever_lies_where_it_is_prepared(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "precious").write_text("kept")
     (tmp_path / f"claim.{os.getpid()}").symlink_to("precious")
-    assert shim.claim("token")
+    assert files.claim("token")
     assert (tmp_path / "precious").read_text() == "kept"
     assert read_json(tmp_path / "claim")["token"] == "token"
-    assert not shim.claim("another")
+    assert not files.claim("another")
 
 
 def test_a_job_cannot_have_others_killed_by_what_it_writes(bench: Bench) -> None:
@@ -311,11 +312,11 @@ def test_a_job_cannot_have_others_killed_by_what_it_writes(bench: Bench) -> None
 
 
 def test_a_supervisor_that_ends_is_not_mistaken_for_one_with_its_number(tmp_path: Path) -> None:
-    box = Mailbox(tmp_path / "sdk.sock", lambda uid, number: "")
+    box = MessageSocket(tmp_path / "sdk.sock", lambda uid, number: "")
     watch = Watch(box)
     with subprocess.Popen(["/bin/sleep", "10"]) as first, subprocess.Popen(["/bin/sleep", "10"]) as second:
-        watch.add(Supervisor(first.pid, os.pidfd_open(first.pid), tmp_path / "1"))
-        watch.add(Supervisor(first.pid, os.pidfd_open(second.pid), tmp_path / "2"))  # as if it had its number
+        watch.add(SupervisorHandle(first.pid, os.pidfd_open(first.pid), tmp_path / "1"))
+        watch.add(SupervisorHandle(first.pid, os.pidfd_open(second.pid), tmp_path / "2"))  # as if it had its number
         first.kill()
         assert watch.sleep(5.0).gone == [tmp_path / "1"]
         assert watch.supervisor(first.pid, tmp_path / "2") is not None
@@ -326,11 +327,11 @@ def test_a_supervisor_that_ends_is_not_mistaken_for_one_with_its_number(tmp_path
 
 def test_processes_are_moved_by_their_rank_when_one_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[tuple[int, list[int]]] = []
-    monkeypatch.setattr(shim, "pin", lambda pids, cores: pinned.append((pids[0], cores)))
-    monkeypatch.setattr(shim, "signal_all", lambda which: None)
-    supervisor = shim.Supervisor({})
+    monkeypatch.setattr(processes, "pin", lambda pids, cores: pinned.append((pids[0], cores)))
+    monkeypatch.setattr(processes, "signal_all", lambda which: None)
+    supervisor = supervise.Supervisor({})
     supervisor.ranks, supervisor.alive = [2**22 + 1, 2**22 + 2, 2**22 + 3], [2**22 + 2, 2**22 + 3]
-    supervisor.go_on([[0], [1], [2]])
+    supervisor.resume([[0], [1], [2]])
     assert pinned == [(2**22 + 2, [1]), (2**22 + 3, [2])]
 
 

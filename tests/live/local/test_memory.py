@@ -18,15 +18,24 @@ from gpuwise.core.events import JobFailed, JobFinished
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.units import GIB, MIB
+from gpuwise.live.local.attempts.endings import NO_MEMORY, ran_out_of_memory, tail
 from gpuwise.live.local.attempts.folders import Exit
-from gpuwise.live.local.supervisor.cgroups import Cgroups, _own_v1, _own_v2, oom_kills, peak_bytes
-from gpuwise.live.local.supervisor.limits import NO_MEMORY, Limits, confine, memory_limit_bytes, ran_out_of_memory, tail
+from gpuwise.live.local.attempts.limits import (
+    Cgroups,
+    ProcessLimits,
+    _own_v1,
+    _own_v2,
+    limits_of,
+    memory_limit_bytes,
+    oom_kills,
+    peak_bytes,
+)
 
 HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
 
 
 @pytest.mark.parametrize(
-    ("asked", "believed_bytes", "placement", "limit_bytes"),
+    ("asked", "forecast_bytes", "placement", "limit_bytes"),
     [
         ({}, 0.0, on((0, 0)), 1 * GIB),  # all of a stand-in
         ({}, 0.0, HALF, 0.5 * GIB),  # its share
@@ -42,10 +51,10 @@ HALF = on((0, 0), sharing=Sharing.SHARED, milli=500)
     ],
 )
 def test_the_limit_on_stand_ins(
-    asked: dict[str, Any], believed_bytes: float, placement: Any, limit_bytes: float
+    asked: dict[str, Any], forecast_bytes: float, placement: Any, limit_bytes: float
 ) -> None:
     request = JobRequest(command=("x",), **asked)
-    assert memory_limit_bytes(request, believed_bytes, placement, Stand(2, GIB)) == pytest.approx(limit_bytes)
+    assert memory_limit_bytes(request, forecast_bytes, placement, Stand(2, GIB)) == pytest.approx(limit_bytes)
 
 
 def test_on_gpus_only_what_is_asked_for_of_the_machine_is_a_limit() -> None:
@@ -66,7 +75,7 @@ def test_a_job_that_takes_more_than_its_limit_has_run_out_of_memory(bench: Bench
     assert ended.detail == "ran out of memory; its limit was 64 MiB"
     assert failed.cause == "out of memory with 64 MiB per device; tried again with 96 MiB"
     assert "ate" not in bench.output("1")
-    if bench.executor._cgroups is not None:
+    if Cgroups.find(bench.folder) is not None:
         assert ended.exit_code == 137
         assert ended.peak_memory_bytes == pytest.approx(64 * MIB, rel=0.2)
 
@@ -88,9 +97,12 @@ def test_files_in_the_cache_are_not_the_jobs_memory(bench: Bench, tmp_path: Path
     assert peak < 60 * MIB
 
 
-def test_without_control_groups_each_process_is_limited(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    object.__setattr__(bench.executor._fleet._starter.launcher, "cgroups", None)
-    monkeypatch.setattr("gpuwise.live.local.supervisor.limits.STACKS_BYTES", 32 * MIB)
+def test_without_control_groups_each_process_is_limited(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cgroups, "find", lambda state: None)
+    bench = make_bench()
+    monkeypatch.setattr("gpuwise.live.local.attempts.limits.STACKS_BYTES", 32 * MIB)
     row = bench.start("1", *PYTHON, "-c", EAT, "200", gpu_memory_bytes=64 * MIB)
     assert bench.expect(JobFailed, row).kind == "out of memory"
     assert "MemoryError" in bench.output("1")
@@ -102,15 +114,16 @@ def test_without_control_groups_each_process_is_limited(bench: Bench, monkeypatc
 def test_where_no_group_can_be_made_the_limit_holds_for_each_process(tmp_path: Path) -> None:
     nowhere = Cgroups(tmp_path / "file" / "base", unified=False)
     (tmp_path / "file").touch()
-    assert confine(nowhere, "1.1", 64 * MIB, None) == Limits(64 * MIB, None, {"RLIMIT_DATA": 320 * MIB})
-    assert confine(None, "1.1", math.inf, None) == Limits()
+    assert limits_of(nowhere, "1.1", 64 * MIB, None) == ProcessLimits(64 * MIB, None, {"RLIMIT_DATA": 320 * MIB})
+    assert limits_of(None, "1.1", math.inf, None) == ProcessLimits()
 
 
 def test_nothing_is_left_of_the_groups(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench()
-    if bench.executor._cgroups is None:
+    cgroups = Cgroups.find(bench.folder)
+    if cgroups is None:
         pytest.skip("this user may not make control groups here")
-    base = bench.executor._cgroups.base
+    base = cgroups.base
     row = bench.start("1", "/bin/true")
     bench.until(lambda: (base / "1.1").exists())
     bench.expect(JobFinished, row)
@@ -210,7 +223,7 @@ def test_version_2_that_is_not_ours_alone_is_left_as_it_was(
         raise OSError(errno.EBUSY, "others are in it")
 
     files(own / "gpuwise-controller", "cgroup.procs")
-    monkeypatch.setattr("gpuwise.live.local.supervisor.cgroups._enable", refuse)
+    monkeypatch.setattr("gpuwise.live.local.attempts.limits._enable", refuse)
     assert Cgroups.find(tmp_path, proc) is None
     assert (own / "cgroup.procs").read_text() == str(os.getpid())
     assert not (own / "gpuwise-controller").exists()

@@ -10,7 +10,7 @@ from bench import PYTHON, AttemptEnded, Bench, is_alive
 from gpuwise.core.commands import Grant, Placement, Resume, Start, Suspend, TaskGrant
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted
 from gpuwise.core.job.needs import Role
-from gpuwise.live.local.supervisor.tasks import tasks_of
+from gpuwise.live.local.attempts.launch import tasks_of
 
 ROLES = (Role("worker", 2, gpus=1), Role("ps", 1))
 SAY = (

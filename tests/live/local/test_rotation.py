@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gpuwise.live.local.time_slices.rotation import (
+from gpuwise.live.local.time_slices import (
     DEFAULT_QUANTUM_S,
     SHORTEST_QUANTUM_S,
     Rotation,

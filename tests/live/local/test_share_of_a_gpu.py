@@ -7,7 +7,7 @@ import pytest
 from builders import on
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest
-from gpuwise.live.local.supervisor.launch import as_asked
+from gpuwise.live.local.attempts.launch import as_asked
 
 
 @pytest.mark.parametrize(

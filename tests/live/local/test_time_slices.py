@@ -17,9 +17,10 @@ from gpuwise.core.commands import Migrate, Placement, Start, Suspend
 from gpuwise.core.events import JobFinished, JobSuspended
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Sharing
-from gpuwise.live.local import fleet as fleet_module
+from gpuwise.live.local import run_control as run_control_module
 from gpuwise.live.local.attempts import runs as runs_module
 from gpuwise.live.local.plan import Actual
+from gpuwise.live.local.time_slices import Rotation
 
 QUANTUM_S = 0.15
 SHARED: dict[str, Any] = {"gpu_frac": 0.5, "sharing": frozenset({Sharing.TIME_SLICE})}
@@ -97,7 +98,7 @@ def never_at_the_same_time(bench: Bench, *uids: str) -> bool:
 
 
 def actual(bench: Bench, uid: str) -> Actual | None:
-    return next((run.actual() for run in bench.executor._fleet.runs.values() if run.uid == uid), None)
+    return next((run.actual() for run in bench.executor.table.runs.values() if run.uid == uid), None)
 
 
 def lines(bench: Bench, uid: str) -> int:
@@ -118,23 +119,22 @@ def test_two_jobs_take_turns_and_never_step_at_the_same_time(bench: Bench) -> No
     assert not [pid for uid in "ab" for pid in bench.pids(uid) if state_of(pid) == "T"]  # by the SDK, not by SIGSTOP
 
 
-def test_the_time_follows_the_shares(bench: Bench) -> None:
+def test_the_time_follows_the_shares(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     milli = {"a": 750, "b": 250}
     for uid, share in milli.items():
         train(bench, uid, 0, milli=share)
-    rotation = bench.executor._fleet._turns._rotation
-    update = rotation.update
+    update = Rotation.update
     turns: list[tuple[str, float]] = []  # who had the device while both were there, and for how long
     since_s = [0.0]
 
-    def timed(now_s: float, sharers: Any, holding: Any = ()) -> set[str]:
+    def timed(rotation: Rotation, now_s: float, sharers: Any, running: Any = ()) -> set[str]:
         had = [each.uid for each in sharers if rotation.knows(each.uid) and rotation.has_turn(each.uid)]
         if len(sharers) == 2 and since_s[0]:
             turns.append((had[0], now_s - since_s[0]))
         since_s[0] = now_s if len(sharers) == 2 else 0.0
-        return update(now_s, sharers, holding)
+        return update(rotation, now_s, sharers, running)
 
-    rotation.update = timed  # type: ignore[method-assign]
+    monkeypatch.setattr(Rotation, "update", timed)
     bench.until(lambda: len(turns_of(bench, "a", "b")) >= 12)
     had_s = {uid: sum(length_s for who, length_s in turns if who == uid) for uid in milli}
     stretches = [sum(s for _, s in group) for _, group in groupby(turns, key=lambda turn: turn[0])]
@@ -168,7 +168,7 @@ def test_an_sdk_from_before_time_slices_is_stopped_where_it_is(bench: Bench) -> 
 
 
 def test_a_job_that_does_not_stand_still_in_time_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fleet_module, runs_module):
+    for module in (run_control_module, runs_module):
         monkeypatch.setattr(module, "PAUSE_S", 0.05)
     claims = SAYS.format("can_pause")
     loop(bench, "a", *PYTHON, "-c", claims)

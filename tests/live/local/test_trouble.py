@@ -18,7 +18,7 @@ from bench import Bench, Stand
 
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted
 from gpuwise.devices.machine import MachineError
-from gpuwise.live.local.supervisor import main as shim
+from gpuwise.live.local.supervisor import files
 
 
 def test_a_supervisor_that_cannot_be_started(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_a_supervisor_that_cannot_be_started(bench: Bench, monkeypatch: pytest.M
 
 
 def test_a_supervisor_that_cannot_be_made_for_a_while(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.fleet.TRY_AGAIN_S", 0.1)
+    monkeypatch.setattr("gpuwise.live.local.reconciler.TRY_AGAIN_S", 0.1)
     spawn, failures = os.posix_spawn, [OSError(11, "no more processes")] * 2
 
     def fail_first(*arguments: Any, **options: Any) -> int:
@@ -61,7 +61,7 @@ def test_a_place_that_is_not_there(make_bench: Callable[..., Bench]) -> None:
 
 
 def test_launch_files_that_cannot_be_written_for_a_while(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.fleet.TRY_AGAIN_S", 0.1)
+    monkeypatch.setattr("gpuwise.live.local.reconciler.TRY_AGAIN_S", 0.1)
     blocker = bench.folder / "jobs" / "1"
     blocker.touch()  # a file where the folder should be
     row = bench.start("1", "/bin/true")
@@ -108,7 +108,7 @@ def test_a_supervisor_insists_on_writing_down_how_its_job_ended(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "sleep", lambda seconds: (tmp_path / "exit.json").rmdir())
     (tmp_path / "exit.json").mkdir()  # cannot be replaced by a file, until it is gone
-    shim.reserve("exit")
-    shim.insist(shim.commit, "exit", {"code": 3})
+    files.reserve("exit")
+    files.insist(files.commit, "exit", {"code": 3})
     assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 3}
     assert os.listdir(tmp_path) == ["exit.json"]

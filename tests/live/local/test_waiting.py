@@ -12,6 +12,7 @@ from builders import on
 from gpuwise.core.commands import Start
 from gpuwise.core.events import JobStarted, WokeUp
 from gpuwise.core.observations import AttemptObserved, Phase
+from gpuwise.live.local.watch import Watch
 
 
 def test_it_wakes_up_exactly_when_it_was_asked_to(bench: Bench) -> None:
@@ -65,7 +66,7 @@ def test_time_does_not_go_back_and_events_come_in_time(bench: Bench) -> None:
             assert all(event.at_s <= now_s for event in events)
             last_s = now_s
             bench.step(now_s, events)
-        bench.until(lambda: not bench.executor._fleet.runs)
+        bench.until(lambda: not bench.executor.table.runs)
 
 
 def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -> None:
@@ -79,17 +80,17 @@ def test_events_that_come_close_together_come_in_one_batch(make_bench: object) -
 
 
 def test_waiting_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.live.local.devices.devices.CHECK_EVERY_S", 60.0)
+    monkeypatch.setattr("gpuwise.live.local.devices.CHECK_EVERY_S", 60.0)
     row = bench.start("1", "sleep", "60")
     bench.expect(JobStarted, row)
     sleeps = 0
-    sleep = bench.executor._watch.sleep
+    sleep = Watch.sleep
 
-    def counted(timeout_s: float) -> object:
+    def counted(watch: Watch, timeout_s: float) -> object:
         nonlocal sleeps
         sleeps += 1
-        return sleep(timeout_s)
+        return sleep(watch, timeout_s)
 
-    monkeypatch.setattr(bench.executor._watch, "sleep", counted)
+    monkeypatch.setattr(Watch, "sleep", counted)
     bench.executor.observe(bench.clock.now_s() + 1.0)
     assert sleeps <= 3

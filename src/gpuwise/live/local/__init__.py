@@ -1,1 +1,1 @@
-"""Jobs as processes of this machine: a supervisor for each attempt, and the executor that tells them what to do."""
+"""Jobs as processes of this machine: a supervisor for each attempt, and the executor that controls them."""

@@ -13,10 +13,10 @@ class Goal(enum.Enum):
 
     RUN = enum.auto()
     STAND_BY = enum.auto()
-    """It is the turn of another job on its devices: it shall stand still, and keep its memory and its place."""
+    """It is the turn of another job on its devices: it shall pause, and keep its memory and its place."""
     MOVE = enum.auto()
     """Its job shall run elsewhere: by a new attempt once this one has left."""
-    AWAY = enum.auto()
+    SUSPEND = enum.auto()
     """Its job shall leave its devices and keep what it has done."""
     END = enum.auto()
     """It shall be gone."""
@@ -26,38 +26,38 @@ class Actual(enum.Enum):
     """What an attempt does."""
 
     LAUNCHING = enum.auto()
-    """Being started, or going on after it was parked."""
+    """Being started, or resumed after it was parked."""
     RUNNING = enum.auto()
     LEAVING = enum.auto()
-    """Was asked to save its state and leave."""
+    """Was asked to save its state and end."""
     PAUSING = enum.auto()
-    """Was asked to stand still before its next step."""
+    """Was asked to pause before its next step."""
     PAUSED = enum.auto()
-    """Stands still between two steps, and looks whether it may go on."""
+    """Waits between two steps until it may continue."""
     PARKING = enum.auto()
     PARKED = enum.auto()
-    """Stopped where it is: it uses no core and no GPU, but keeps its memory."""
+    """Its processes are stopped (SIGSTOP): it uses no core and no GPU, but keeps its memory."""
     STOPPING = enum.auto()
-    """Was told to end."""
+    """Was ordered to end."""
 
 
 class Action(enum.Enum):
     """What can be done about it."""
 
     WAIT = enum.auto()
-    ASK = enum.auto()
-    """Ask the job to save its state and leave."""
+    ASK_TO_LEAVE = enum.auto()
+    """Ask the job to save its state and end."""
     PAUSE = enum.auto()
-    """Ask the job to stand still before its next step."""
+    """Ask the job to pause before its next step."""
     PARK = enum.auto()
-    GO_ON = enum.auto()
-    """Let an attempt that stands still go on where its job is wanted."""
+    RESUME = enum.auto()
+    """Let an attempt that is paused or parked continue where its job is wanted."""
     STOP = enum.auto()
     """End it: SIGTERM, a grace period, SIGKILL."""
     KILL = enum.auto()
 
 
-class Means(enum.Flag):
+class Facts(enum.Flag):
     """What is so at this moment, as far as it matters."""
 
     NONE = 0
@@ -66,16 +66,16 @@ class Means(enum.Flag):
     EXPIRED = enum.auto()
     """What it was asked to do last has taken too long."""
     FITS = enum.auto()
-    """A parked attempt may go on where its job is wanted."""
+    """A parked attempt may continue where its job is wanted."""
     PAUSES = enum.auto()
-    """The job stands still between two steps when asked."""
+    """The job pauses between two steps when asked."""
 
 
 PLAN: Mapping[Goal, Mapping[Actual, Action]] = {
     Goal.RUN: {
-        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.WAIT, Actual.LEAVING: Action.GO_ON,
-        Actual.PAUSING: Action.GO_ON, Actual.PAUSED: Action.GO_ON,
-        Actual.PARKING: Action.WAIT, Actual.PARKED: Action.GO_ON, Actual.STOPPING: Action.WAIT,
+        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.WAIT, Actual.LEAVING: Action.RESUME,
+        Actual.PAUSING: Action.RESUME, Actual.PAUSED: Action.RESUME,
+        Actual.PARKING: Action.WAIT, Actual.PARKED: Action.RESUME, Actual.STOPPING: Action.WAIT,
     },
     Goal.STAND_BY: {
         Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.PAUSE, Actual.LEAVING: Action.PAUSE,
@@ -83,13 +83,13 @@ PLAN: Mapping[Goal, Mapping[Actual, Action]] = {
         Actual.PARKING: Action.WAIT, Actual.PARKED: Action.WAIT, Actual.STOPPING: Action.WAIT,
     },
     Goal.MOVE: {
-        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.ASK, Actual.LEAVING: Action.WAIT,
-        Actual.PAUSING: Action.ASK, Actual.PAUSED: Action.ASK,
+        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.ASK_TO_LEAVE, Actual.LEAVING: Action.WAIT,
+        Actual.PAUSING: Action.ASK_TO_LEAVE, Actual.PAUSED: Action.ASK_TO_LEAVE,
         Actual.PARKING: Action.WAIT, Actual.PARKED: Action.KILL, Actual.STOPPING: Action.WAIT,
     },
-    Goal.AWAY: {
-        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.ASK, Actual.LEAVING: Action.WAIT,
-        Actual.PAUSING: Action.ASK, Actual.PAUSED: Action.ASK,
+    Goal.SUSPEND: {
+        Actual.LAUNCHING: Action.WAIT, Actual.RUNNING: Action.ASK_TO_LEAVE, Actual.LEAVING: Action.WAIT,
+        Actual.PAUSING: Action.ASK_TO_LEAVE, Actual.PAUSED: Action.ASK_TO_LEAVE,
         Actual.PARKING: Action.WAIT, Actual.PARKED: Action.WAIT, Actual.STOPPING: Action.WAIT,
     },
     Goal.END: {
@@ -99,30 +99,30 @@ PLAN: Mapping[Goal, Mapping[Actual, Action]] = {
     },
 }  # fmt: skip
 
-INSTEAD: Mapping[tuple[Goal, Actual], tuple[Means, bool, Action]] = {
-    (Goal.STAND_BY, Actual.RUNNING): (Means.PAUSES, False, Action.PARK),
-    (Goal.STAND_BY, Actual.LEAVING): (Means.PAUSES, False, Action.PARK),
-    (Goal.STAND_BY, Actual.PAUSING): (Means.EXPIRED, True, Action.PARK),
-    (Goal.MOVE, Actual.RUNNING): (Means.SAVES, False, Action.STOP),
-    (Goal.MOVE, Actual.PAUSING): (Means.SAVES, False, Action.STOP),
-    (Goal.MOVE, Actual.PAUSED): (Means.SAVES, False, Action.STOP),
-    (Goal.AWAY, Actual.RUNNING): (Means.SAVES, False, Action.PARK),
-    (Goal.AWAY, Actual.PAUSING): (Means.SAVES, False, Action.PARK),
-    (Goal.AWAY, Actual.PAUSED): (Means.SAVES, False, Action.PARK),
-    (Goal.MOVE, Actual.LEAVING): (Means.EXPIRED, True, Action.STOP),
-    (Goal.AWAY, Actual.LEAVING): (Means.EXPIRED, True, Action.PARK),
-    (Goal.MOVE, Actual.PARKED): (Means.FITS, True, Action.GO_ON),
+INSTEAD: Mapping[tuple[Goal, Actual], tuple[Facts, bool, Action]] = {
+    (Goal.STAND_BY, Actual.RUNNING): (Facts.PAUSES, False, Action.PARK),
+    (Goal.STAND_BY, Actual.LEAVING): (Facts.PAUSES, False, Action.PARK),
+    (Goal.STAND_BY, Actual.PAUSING): (Facts.EXPIRED, True, Action.PARK),
+    (Goal.MOVE, Actual.RUNNING): (Facts.SAVES, False, Action.STOP),
+    (Goal.MOVE, Actual.PAUSING): (Facts.SAVES, False, Action.STOP),
+    (Goal.MOVE, Actual.PAUSED): (Facts.SAVES, False, Action.STOP),
+    (Goal.SUSPEND, Actual.RUNNING): (Facts.SAVES, False, Action.PARK),
+    (Goal.SUSPEND, Actual.PAUSING): (Facts.SAVES, False, Action.PARK),
+    (Goal.SUSPEND, Actual.PAUSED): (Facts.SAVES, False, Action.PARK),
+    (Goal.MOVE, Actual.LEAVING): (Facts.EXPIRED, True, Action.STOP),
+    (Goal.SUSPEND, Actual.LEAVING): (Facts.EXPIRED, True, Action.PARK),
+    (Goal.MOVE, Actual.PARKED): (Facts.FITS, True, Action.RESUME),
 }
 """Where it depends: if this is so, or is not so, do that instead."""
 
-STANDS_STILL = frozenset((Actual.PAUSED, Actual.PARKED))
-"""What an attempt does that uses neither cores nor GPUs, whatever memory it keeps."""
+IDLE = frozenset((Actual.PAUSED, Actual.PARKED))
+"""An attempt that uses neither cores nor GPUs, whatever memory it keeps."""
 
 
-def next_action(goal: Goal, actual: Actual, means: Means = Means.NONE) -> Action:
+def next_action(goal: Goal, actual: Actual, facts: Facts = Facts.NONE) -> Action:
     """What to do next."""
-    condition, holds, instead = INSTEAD.get((goal, actual), (Means.NONE, True, Action.WAIT))
-    if condition and bool(means & condition) is holds:
+    condition, expected, instead = INSTEAD.get((goal, actual), (Facts.NONE, True, Action.WAIT))
+    if condition and bool(facts & condition) is expected:
         return instead
     return PLAN[goal][actual]
 
@@ -131,4 +131,4 @@ def goal_of(intent: Intent, newest: int, number: int) -> Goal:
     """What is wanted of attempt ``number`` of a job whose newest one is ``newest``."""
     if intent is Intent.RUN:
         return Goal.RUN if number == newest else Goal.MOVE
-    return Goal.AWAY if intent is Intent.SUSPEND else Goal.END
+    return Goal.SUSPEND if intent is Intent.SUSPEND else Goal.END

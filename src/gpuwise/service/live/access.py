@@ -14,7 +14,7 @@ from typing import TypeVar
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.records import AuditEntry, JobRecord, Store, TokenRecord, UserRole
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
 
 Result = TypeVar("Result")

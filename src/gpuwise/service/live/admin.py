@@ -32,7 +32,7 @@ class Admin:
         """Removes a queue's limits."""
 
         async def remove() -> None:
-            if not await result_of(self._controller.forget_queue(name)):
+            if not await result_of(self._controller.remove_queue(name)):
                 raise NotFoundError(f"queue {name!r} has no limits to remove; see gpuwise queues")
 
         await self._audit.recorded(caller, "delete queue", name, remove())

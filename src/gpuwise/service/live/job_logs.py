@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwise.live.intake import NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.errors import InvalidError
 
 UID_PATTERN = r"(0|[1-9][0-9]{0,17})(-(0|[1-9][0-9]{0,17}))?"

@@ -10,7 +10,8 @@ from gpuwise.core.commands import Reason
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
 from gpuwise.core.records import AttemptRecord, JobRecord, UserRole
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import JobIntake, NotPossibleError
+from gpuwise.live.inbox import NotPossibleError
+from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
 from gpuwise.service.live.access import Audit, Caller
 from gpuwise.service.live.errors import NotFoundError

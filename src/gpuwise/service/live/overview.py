@@ -18,7 +18,7 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Reading, Where
 from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JobIntake
-from gpuwise.live.local.time_slices.turns import Switching
+from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.errors import NoAnswerError
 from gpuwise.service.live.estimates import Estimate, Estimates

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwise.live.controller import Controller
-from gpuwise.live.local.time_slices.turns import Switching
+from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Access, Audit
 from gpuwise.service.live.admin import Admin
 from gpuwise.service.live.estimates import Estimates

@@ -21,14 +21,13 @@ from gpuwise.core.records import JobRecord, Store, UserRole
 from gpuwise.devices import this_machine
 from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
-from gpuwise.live.background import Repeating
-from gpuwise.live.clock import Clock
+from gpuwise.live.clock import Clock, Repeating
 from gpuwise.live.controller import Controller
-from gpuwise.live.intake import JOBS_PER_USER, Limits
+from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
-from gpuwise.live.local.supervisor.launch import LaunchSpec
 from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine
+from gpuwise.live.submissions import JOBS_PER_USER, UserLimits
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
@@ -114,7 +113,7 @@ class LocalDeployment:
             make_engine,
             self.clock,
             fallback=engine_maker(FALLBACK_POLICY, settings.placement, settings.seed, None, mps=settings.mps),
-            limits=Limits(settings.jobs_per_user),
+            limits=UserLimits(settings.jobs_per_user),
             layouts=self.machine.layout(),
         )
 

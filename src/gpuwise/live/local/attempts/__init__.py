@@ -1,1 +1,1 @@
-"""What is known of each attempt: its folder, its messages, its outcome."""
+"""Attempts: how they are launched and limited, their folders and messages, how they end, what is reported of them."""

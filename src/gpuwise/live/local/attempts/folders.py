@@ -1,4 +1,4 @@
-"""The folders of jobs and attempts: what stands in them, read so that garbage in any file does no harm."""
+"""The folders of jobs and attempts: what is in them, read so that garbage in any file does no harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import errno
 import fcntl
 import hashlib
 import hmac
-import json
 import math
 import os
 import time
@@ -18,16 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuwise.core.commands import Placement
-from gpuwise.engine.journal import placement_of, plain
-from gpuwise.live.local.attempts.files import open_regular, read_whole, replace
-from gpuwise.live.local.supervisor import main as shim
+from gpuwise.engine.journal import placement_of
+from gpuwise.live.local.supervisor import files
+from gpuwise.live.local.supervisor.supervise import SUSPENDED
 
 FORMAT = 1
 """Of the files in an attempt's folder; launch.json says which, and one that says nothing is of format 1."""
 TOKEN_LENGTH = 32
-LARGEST_BYTES = 64 * 1024
-"""No file in an attempt's folder is larger, but for the one with the environments of all processes."""
-LARGEST_LAUNCH_BYTES = shim.LARGEST_BYTES
 LARGEST_ERRNO = 4095
 """The kernel has no larger error numbers."""
 LEAVE, PAUSE, RUN = "leave", "pause", "run"
@@ -52,20 +48,6 @@ class AttemptState(enum.Enum):
 def attempt_token(secret: bytes, uid: str, number: int) -> str:
     """What messages of an attempt must carry."""
     return hmac.new(secret, f"{uid}/{number}".encode(), hashlib.sha256).hexdigest()[:TOKEN_LENGTH]
-
-
-def read_json(path: Path, most_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
-    """The object in a file; empty if there is none, or none that could be ours."""
-    try:
-        found = json.loads(read_whole(path, most_bytes))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def write_json(path: Path, found: Mapping[str, Any]) -> None:
-    """Writes a file so that readers see the old one or the new one."""
-    replace(path, json.dumps(found).encode())
 
 
 def finite(found: Mapping[str, Any], name: str, default: float = 0.0) -> float:
@@ -107,7 +89,7 @@ class Exit:
     lost: bool = False
     """Whether its supervisor did not live to see it."""
     restarted: bool = False
-    """Whether that is because the machine was started anew."""
+    """Whether that is because the machine was restarted."""
     max_rss_bytes: float = 0.0
     cpu_s: float | None = None
     machine_oom_kills: int = 0
@@ -144,7 +126,7 @@ class Attempt:
     folder: Path
 
     def state(self) -> AttemptState:
-        """How far it has come."""
+        """How far it has got."""
         if self.read("exit"):
             return AttemptState.ENDED
         locked = is_locked(self.folder / "claim")
@@ -161,35 +143,31 @@ class Attempt:
 
     def read(self, name: str) -> dict[str, Any]:
         """The object in one of its JSON files; empty if there is none."""
-        return read_json(self.folder / f"{name}.json", LARGEST_LAUNCH_BYTES if name == "launch" else LARGEST_BYTES)
+        most_bytes = files.LARGEST_LAUNCH_BYTES if name == "launch" else files.LARGEST_BYTES
+        return files.read_json(self.folder / f"{name}.json", most_bytes)
 
     def write(self, name: str, found: Mapping[str, Any]) -> None:
         """Replaces one of its JSON files."""
-        write_json(self.folder / f"{name}.json", found)
+        files.write_json(self.folder / f"{name}.json", found)
 
     def exit(self) -> Exit:
         """How it ended; of a file that cannot be read, nothing is known."""
         return Exit.parse(self.read("exit"))
 
-    @property
-    def format(self) -> object:
-        """The format of its files."""
-        return self.read("launch").get("v", FORMAT)
-
     def order(self, want: str, **details: Any) -> int:
-        """Writes down what its supervisor shall do; the order's number."""
+        """Writes what its supervisor shall do; the order's number."""
         before = self.read("orders")
         seq = whole(before, "seq") + 1
         self.write("orders", {**before, "why": "", "final": False, **details, "seq": seq, "want": want})
         return seq
 
     def ask(self, want: str) -> None:
-        """Writes down what the job itself shall do."""
+        """Writes what the job itself shall do."""
         self.write("control", {"seq": whole(self.read("control"), "seq") + 1, "want": want})
 
     def left_as_asked(self, code: int | None) -> bool:
         """Whether it saved its state and left because it was asked to."""
-        return code == shim.SUSPENDED and 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
+        return code == SUSPENDED and 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
 
     @property
     def can_suspend(self) -> bool:
@@ -206,7 +184,7 @@ class Attempt:
         return whole(self.read("paused"), "seq") == seq
 
     def place(self) -> tuple[int, Placement]:
-        """Which placement of its job it stands for, counted from 1, and where that is."""
+        """Which placement of its job it runs for, counted from 1, and where that is."""
         orders, launch = self.read("orders"), self.read("launch")
         number = whole(orders, "as", self.number)
         for found in (orders.get("placement"), launch.get("placement")):
@@ -220,15 +198,10 @@ class Attempt:
         return f"{self.uid}.{self.number}"
 
 
-def as_json(placement: Placement) -> Any:
-    """A placement as it stands in files."""
-    return plain(placement)
-
-
 def is_locked(path: Path) -> bool | None:
-    """Whether some process holds the lock of a file; None if there is no such file, or none that we may read."""
+    """Whether some process has locked a file; None if there is no such file, or none that we may read."""
     try:
-        handle = open_regular(path)
+        handle = files.open_regular(path)
     except OSError as error:
         if error.errno in NOT_ITS_FAULT:
             raise
@@ -269,6 +242,14 @@ class Folders:
         """The folder for what a job saves."""
         return self.job(uid) / "checkpoint"
 
+    def saved_steps(self, uid: str) -> tuple[float, float | None]:
+        """What the last checkpoint of a job keeps: its steps done, and in all if it says so."""
+        latest = files.read_json(self.checkpoint(uid) / "latest.json")
+        named = text(latest, "file")
+        if named and ("/" in named or not os.path.exists(self.checkpoint(uid) / named)):  # or it cannot be looked for
+            return 0.0, None
+        return finite(latest, "step"), finite(latest, "steps") or None
+
     def set_aside(self, uid: str) -> Path:
         """Keeps the folder of a job under another name."""
         aside = self.root / "jobs" / f"{uid}.{time.time_ns()}.old"
@@ -281,7 +262,7 @@ class Folders:
         (self._live / attempt.name).touch(mode=0o600)
 
     def close(self, attempt: Attempt) -> None:
-        """An attempt is over, and whoever had to know knows."""
+        """An attempt is over, and that is on record."""
         with contextlib.suppress(OSError):
             (self._live / attempt.name).unlink(missing_ok=True)
 

@@ -1,93 +1,175 @@
-"""Supervisor processes: starting them, finding them again, telling them apart from others that got their number."""
+"""Processes of a job: made from a fork, confined, signalled, moved to other cores, recognised by more than a number."""
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
+import errno
+import json
 import os
-import select
+import resource
 import signal
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 
-from gpuwise.live.local.attempts.folders import Attempt, read_json, text, whole
-from gpuwise.live.local.supervisor import main as shim
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
+    from typing import Any, NoReturn
 
+    AnyPath = str | os.PathLike[str]
 
-@dataclass(slots=True)
-class Supervisor:
-    """A supervisor, by a handle that never means another process."""
-
-    pid: int
-    handle: int
-    """A pidfd; below 0 once it has been let go."""
-    folder: Path
-
-    def poke(self) -> None:
-        """Tells it that there are orders for it."""
-        self._signal(signal.SIGUSR1)
-
-    def kill(self) -> None:
-        """Kills it; the kernel kills the processes it has started."""
-        self._signal(signal.SIGKILL)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has ended."""
-        poller = select.poll()
-        poller.register(self.handle, select.POLLIN)
-        return bool(poller.poll(0))
-
-    def let_go(self) -> None:
-        """Lets go of the handle; if it has ended and was a child of ours, the kernel may forget it."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self.handle, os.WEXITED | os.WNOHANG)
-        os.close(self.handle)
-        self.handle = -1
-
-    def _signal(self, which: int) -> None:
-        if self.handle >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.handle, which)
+NOT_EXECUTED = 126
+FIRST_TO_KILL = "500"
+"""When the machine runs out of memory, jobs are killed before supervisors and the controller."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def spawn(attempt: Attempt) -> Supervisor:
-    """Starts a supervisor for an attempt; harmless if it has one already."""
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", shim.__file__, str(attempt.folder)],
-        {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
-        file_actions=[(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)],
-        setsid=True,
-        setsigmask=shim.BLOCKED,
-        setsigdef=(signal.SIGCHLD, signal.SIGPIPE),
-    )
-    return Supervisor(pid, os.pidfd_open(pid), attempt.folder)
-
-
-def find(attempt: Attempt) -> Supervisor | None:
-    """The living supervisor that claimed an attempt."""
-    claim = read_json(attempt.folder / "claim")
-    pid = whole(claim, "pid")
-    if pid <= 0 or text(claim, "boot") != shim.boot_id():
-        return None
+def become(process: dict[str, Any], launch: dict[str, Any], parent: int, complaints: int) -> NoReturn:
+    """Turns a fresh child into a process of the job; what goes wrong is written to ``complaints``."""
+    doing = "start"
     try:
-        handle = os.pidfd_open(pid)
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            doing = "confine"
+            confine(process, launch)
+            doing = "chdir"
+            os.chdir(launch["cwd"])
+            doing = "exec"
+            restore_signals()
+            os.execvpe(process["argv"][0], process["argv"], process["env"])
+    except (OSError, ValueError) as error:
+        number = error.errno if isinstance(error, OSError) else errno.EINVAL
+        os.write(complaints, json.dumps({"doing": doing, "errno": number}).encode() + b"\n")
+    finally:
+        os._exit(NOT_EXECUTED)
+
+
+def confine(process: dict[str, Any], launch: dict[str, Any]) -> None:
+    """Joins the control group, sets resource limits and cores."""
+    if launch.get("cgroup"):
+        write(f"{launch['cgroup']}/cgroup.procs", "0")
+    write_if_possible("/proc/self/oom_score_adj", FIRST_TO_KILL)
+    for name, limit in launch.get("rlimits", {}).items():
+        hard = resource.getrlimit(getattr(resource, name))[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(getattr(resource, name), (limit, hard))
+    if process.get("affinity"):
+        os.sched_setaffinity(0, process["affinity"])
+
+
+def restore_signals() -> None:
+    """Every signal does what it does by default, and none is blocked."""
+    for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(each, signal.SIG_DFL)
+        except OSError:
+            continue  # the C library keeps some for itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def prctl(option: int, value: int) -> None:
+    """Sets a property of this process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def write(path: AnyPath, text: str) -> None:
+    """Writes to a file of the kernel."""
+    handle = os.open(path, os.O_WRONLY)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def write_if_possible(path: AnyPath, text: str) -> None:
+    """Writes to a file of the kernel that not every machine has, or lets us write to."""
+    try:
+        write(path, text)
     except OSError:
+        return
+
+
+def boot_id() -> str:
+    """Which start of the machine this is."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def stat_of(pid: int | str) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on; the name before may contain anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def start_time(pid: int | str) -> int | None:
+    """When a process was started, in clock ticks since the machine was; with its number this is unique."""
+    try:
+        return int(stat_of(pid)[19])
+    except (OSError, IndexError):
         return None
-    found = Supervisor(pid, handle, attempt.folder)
-    # The handle means one process from here on, whatever becomes of the number; so now see which one it is.
-    if shim.start_time(pid) == whole(claim, "started", -1) and not found.is_gone:
-        return found
-    found.let_go()
-    return None
 
 
-def claimed_by(attempt: Attempt) -> int:
-    """The number of the process that claimed an attempt; 0 is none."""
-    return whole(read_json(attempt.folder / "claim"), "pid")
+def has_stopped(pid: int) -> bool:
+    """Whether a process of ours has stopped or ended; it stays to be waited for."""
+    flags = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, pid, flags) is not None
 
 
-def machine_restarted(attempt: Attempt) -> bool:
-    """Whether the machine was started anew since an attempt was claimed."""
-    return text(read_json(attempt.folder / "claim"), "boot") not in ("", shim.boot_id())
+def next_ended() -> int | None:
+    """A child that has ended and was not waited for; ChildProcessError if there are no children."""
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return found.si_pid if found is not None else None
+
+
+def descendants(root: int) -> list[int]:
+    """The children of a process and theirs, parents first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                children.setdefault(int(stat_of(name)[1]), []).append(int(name))
+            except (OSError, IndexError):
+                continue
+    found = list(children.get(root, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found
+
+
+def machine_oom_kills() -> int:
+    """Processes killed so far on this machine because memory ran out."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    except OSError:
+        return 0
+
+
+def signal_group(leader: int, which: int) -> None:
+    """Signals a process group whose leader was not waited for."""
+    try:
+        os.killpg(leader, which)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def signal_all(which: int) -> None:
+    """Signals every descendant, those that come into being meanwhile too."""
+    seen: set[int] = set()
+    while new := [pid for pid in descendants(os.getpid()) if pid not in seen]:
+        seen.update(new)
+        for pid in new:
+            try:
+                os.kill(pid, which)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+
+def pin(pids: list[int], cores: list[int]) -> None:
+    """Moves processes with all their threads to cores."""
+    for pid in pids:
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), cores)
+        except OSError:
+            continue

@@ -1,4 +1,4 @@
-"""What others use of a GPU: strangers that compute, desktops, parked jobs; told only when it changes."""
+"""What others use of a GPU: foreign processes that compute, desktops, parked jobs; reported only when it changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from builders import node
 from gpuwise.core.events import DevicesClaimed
 from gpuwise.core.units import GIB, MIB
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.local.devices.claims import ForeignUse, Owner, device_use
+from gpuwise.live.local.device_usage import Claims, Owner, device_use
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
 EMPTY = {(0, device): Reading(memory_used_bytes=0.0) for device in range(2)}
@@ -18,7 +18,7 @@ OWNERS = {1: Owner.RUNNING, 2: Owner.PARKED}
 
 
 def owner(pid: int) -> tuple[Owner, str]:
-    return OWNERS.get(pid, Owner.STRANGER), f"job {pid}" if pid in OWNERS else ""
+    return OWNERS.get(pid, Owner.FOREIGN), f"job {pid}" if pid in OWNERS else ""
 
 
 def use(**processes: float) -> tuple[float, bool] | None:
@@ -39,22 +39,22 @@ def test_a_parked_job_only_keeps_its_memory() -> None:
     assert use(p1=2.0 * GIB, p2=3.1 * GIB) == (3.25 * GIB, False)
 
 
-def test_it_is_told_when_it_changes() -> None:
-    claims = ForeignUse([BOX])
+def test_it_is_reported_when_it_changes() -> None:
+    claims = Claims([BOX])
     notebook = {(0, 0): Reading(), (0, 1): Reading(processes={7: 1.0 * GIB})}
-    told = DevicesClaimed(1.0, "box", (("GPU-b", 1.0 * GIB, True),))
+    reported = DevicesClaimed(1.0, "box", (("GPU-b", 1.0 * GIB, True),))
     assert claims.changes(0.0, {}, owner) == []
-    assert claims.changes(1.0, notebook, owner) == [told]
+    assert claims.changes(1.0, notebook, owner) == [reported]
     a_little_more = {(0, 1): Reading(processes={7: 1.0 * GIB - 10 * MIB})}
     assert claims.changes(2.0, a_little_more, owner) == []
     assert claims.changes(3.0, EMPTY, owner) == [DevicesClaimed(3.0, "box")]
-    claims.forget()
-    assert claims.changes(4.0, notebook, owner) == [DevicesClaimed(4.0, "box", told.devices)]
+    claims.begin_again()
+    assert claims.changes(4.0, notebook, owner) == [DevicesClaimed(4.0, "box", reported.devices)]
 
 
 @pytest.mark.parametrize("readings", [{}, {(0, 1): Reading()}])
 def test_a_claim_stays_while_its_device_cannot_be_read(readings: dict[Where, Reading]) -> None:
-    claims = ForeignUse([BOX])
+    claims = Claims([BOX])
     claims.changes(1.0, {(0, 1): Reading(processes={7: 1.0 * GIB})}, owner)
     assert claims.changes(2.0, readings, owner) == []
     assert claims.taken == {(0, 1)}
@@ -62,16 +62,16 @@ def test_a_claim_stays_while_its_device_cannot_be_read(readings: dict[Where, Rea
     assert claims.taken == set()
 
 
-def test_what_a_parked_job_keeps_is_told_as_its_own() -> None:
-    claims = ForeignUse([BOX])
-    (told,) = claims.changes(1.0, {(0, 1): Reading(processes={2: 3.1 * GIB, 7: 1.0 * GIB})}, owner)
-    assert told.devices == (("GPU-b", 4.25 * GIB, True),)
-    assert told.parked == (("job 2", "GPU-b", 3.25 * GIB),)
+def test_what_a_parked_job_keeps_is_reported_as_its_own() -> None:
+    claims = Claims([BOX])
+    (reported,) = claims.changes(1.0, {(0, 1): Reading(processes={2: 3.1 * GIB, 7: 1.0 * GIB})}, owner)
+    assert reported.devices == (("GPU-b", 4.25 * GIB, True),)
+    assert reported.parked == (("job 2", "GPU-b", 3.25 * GIB),)
     assert claims.taken == {(0, 1)}
 
 
-def test_who_listens_anew_is_told_that_there_is_nothing_too() -> None:
-    claims = ForeignUse([BOX])
-    claims.forget()
+def test_that_there_is_nothing_is_reported_again_too() -> None:
+    claims = Claims([BOX])
+    claims.begin_again()
     assert claims.changes(1.0, {}, owner) == [DevicesClaimed(1.0, "box")]
     assert claims.changes(2.0, {}, owner) == []

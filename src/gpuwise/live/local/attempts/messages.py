@@ -1,4 +1,4 @@
-"""The mailbox: small messages from jobs and supervisors, of which none is trusted before it is checked."""
+"""Small messages from jobs and supervisors, of which none is trusted before it is checked."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ MAX_A_POLL = 256
 """Messages taken in at one time, so that a flood does not keep the controller from its work."""
 BUFFER_BYTES = 1 << 20
 UNKNOWN = float("nan")
+NOTICES = frozenset(("started", "obeyed", "exited", "paused", "resumed"))
+"""Of supervisors the first three, of jobs the others. What else jobs send is in their files, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,6 @@ class Message:
 
     uid: str
     attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hello(Message):
-    """A job that speaks to us has begun."""
-
-    can_suspend: bool
-    steps: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +47,8 @@ class Progressed(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class SavedState(Message):
-    """A job has a complete checkpoint."""
-
-    step: float
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Message):
-    """A job has done its last step."""
-
-    step: float
-
-
-@dataclass(frozen=True, slots=True)
 class Notice(Message):
-    """Something is new in the folder of an attempt.
-
-    Supervisors say ``started``, ``obeyed`` and ``exited``, jobs ``paused`` and ``resumed``.
-    """
+    """Something is new in the folder of an attempt."""
 
     kind: str
     seq: int
@@ -79,16 +56,16 @@ class Notice(Message):
 
 @dataclass(frozen=True, slots=True)
 class OtherProtocol(Message):
-    """A job or supervisor of another version, whose messages we cannot know the meaning of."""
+    """A job or supervisor of another version, whose messages may mean anything."""
 
     version: str
 
 
-Expected = Callable[[str, int], str]
-"""The token of an attempt."""
+TokenOf = Callable[[str, int], str]
+"""The token of an attempt of a job."""
 
 
-def parse(data: bytes, expected: Expected) -> Message | None:
+def parse(data: bytes, token_of: TokenOf) -> Message | None:
     """The message in a datagram; None for what is none, or does not come from the attempt it names."""
     if len(data) > MAX_BYTES:
         return None
@@ -101,16 +78,14 @@ def parse(data: bytes, expected: Expected) -> Message | None:
     uid, attempt, token = text(found, "job"), whole(found, "attempt", -1), text(found, "token")
     if not uid or len(uid) > 64 or not 0 < attempt < 2**31 or not token.isascii() or not uid.isascii():
         return None
-    if not hmac.compare_digest(token, expected(uid, attempt)):
+    if not hmac.compare_digest(token, token_of(uid, attempt)):
         return None
     if (version := found.get("v")) != PROTOCOL:
         return OtherProtocol(uid, attempt, repr(version)[:40])
-    make = _KINDS.get(text(found, "kind"))
-    return make(uid, attempt, found) if make is not None else None
-
-
-def _hello(uid: str, attempt: int, found: Mapping[str, Any]) -> Hello:
-    return Hello(uid, attempt, found.get("can_suspend") is True, _number(found, "steps"))
+    kind = text(found, "kind")
+    if kind == "progress":
+        return _progressed(uid, attempt, found)
+    return Notice(uid, attempt, kind, whole(found, "seq")) if kind in NOTICES else None
 
 
 def _progressed(uid: str, attempt: int, found: Mapping[str, Any]) -> Progressed | None:
@@ -121,57 +96,37 @@ def _progressed(uid: str, attempt: int, found: Mapping[str, Any]) -> Progressed 
     return Progressed(uid, attempt, step, *numbers)
 
 
-def _saved(uid: str, attempt: int, found: Mapping[str, Any]) -> SavedState | None:
-    step = _number(found, "step")
-    return SavedState(uid, attempt, step) if step is not None and step >= 0 else None
-
-
-def _done(uid: str, attempt: int, found: Mapping[str, Any]) -> Done | None:
-    step = _number(found, "step")
-    return Done(uid, attempt, step) if step is not None and step >= 0 else None
-
-
-def _notice(uid: str, attempt: int, found: Mapping[str, Any]) -> Notice:
-    return Notice(uid, attempt, text(found, "kind"), whole(found, "seq"))
-
-
 def _number(found: Mapping[str, Any], name: str) -> float | None:
     value = finite(found, name, UNKNOWN)
     return value if value == value else None
 
 
-_KINDS: Mapping[str, Callable[[str, int, Mapping[str, Any]], Message | None]] = {
-    "hello": _hello, "progress": _progressed, "saved": _saved, "done": _done,
-    "started": _notice, "obeyed": _notice, "exited": _notice, "paused": _notice, "resumed": _notice,
-}  # fmt: skip
-
-
-class Mailbox:
+class MessageSocket:
     """A datagram socket in a folder that only its owner may enter."""
 
-    def __init__(self, path: Path, expected: Expected) -> None:
+    def __init__(self, path: Path, token_of: TokenOf) -> None:
         self.path = path
-        self._expected = expected
+        self._token_of = token_of
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self._inode = _bind(self._socket, path)
         self._refused: set[tuple[str, int]] = set()
-        """Attempts of which it was said that their messages are not understood."""
+        """Attempts of which it was logged that their messages are not understood."""
 
     def fileno(self) -> int:
         """For a selector."""
         return self._socket.fileno()
 
     def take(self) -> list[Message]:
-        """The messages that have come; many of them are left for the next time."""
+        """The messages that have arrived; many of them are left for the next time."""
         found = []
         for _ in range(MAX_A_POLL):
             try:
                 data = self._socket.recv(MAX_BYTES + 1)
             except OSError:
                 break
-            message = parse(data, self._expected)
+            message = parse(data, self._token_of)
             if isinstance(message, OtherProtocol):
                 self._refuse(message)
             elif message is not None:
@@ -179,7 +134,7 @@ class Mailbox:
         return found
 
     def _refuse(self, message: OtherProtocol) -> None:
-        """Says once for each attempt that it is not understood."""
+        """Logs once per attempt that it is not understood."""
         if (message.uid, message.attempt) not in self._refused:
             self._refused.add((message.uid, message.attempt))
             log.error(
@@ -189,7 +144,7 @@ class Mailbox:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Takes nothing more; another mailbox that was opened in its place is left alone."""
+        """Receives nothing more; another socket that was bound in its place is left alone."""
         self._socket.close()
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino == self._inode:
@@ -197,7 +152,7 @@ class Mailbox:
 
 
 def _bind(box: socket.socket, path: Path) -> int:
-    """Binds to a path that may be longer than an address can be; whatever was there makes room. The socket's inode."""
+    """Binds to a path that may be longer than an address can be; what was there is replaced. The socket's inode."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         fresh = f".{path.name}.{os.getpid()}"

@@ -1,15 +1,27 @@
-"""Control groups: where the kernel lets us have them, each attempt gets one with its limits."""
+"""How much memory and which cores an attempt may use: by a control group, or by limits of each process."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuwise.core.commands import Placement
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.shape import task_counts
+from gpuwise.core.units import MIB, WHOLE_GPU_MILLI
+from gpuwise.devices.machine import Machine
+from gpuwise.live.local.supervisor.processes import write, write_if_possible
+
+log = logging.getLogger(__name__)
+
+STACKS_BYTES = 256 * MIB
+"""Where a limit is set on the address space of each process, threads' stacks count though they are hardly used."""
 PREFIX = "gpuwise-"
 CONTROLLER = f"{PREFIX}controller"
 """Where the controller itself goes: a group that has processes of its own cannot limit others below it."""
@@ -18,8 +30,55 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """What the processes of an attempt may use."""
+
+    memory_bytes: float = math.inf
+    cgroup: Path | None = None
+    rlimits: dict[str, int] = field(default_factory=dict)
+
+
+def memory_limit_bytes(request: JobRequest, forecast_bytes: float, placement: Placement, machine: Machine) -> float:
+    """The memory of this machine that a job may use.
+
+    On stand-ins, what would be in a GPU's memory is in the machine's: what the job is forecast to need on each device
+    if its user said so, else its share of each, and what it asks for beside. On GPUs only the latter; nothing asked for
+    is no limit.
+    """
+    beside_bytes = _task_bytes(request, placement) if placement.tasks else request.memory_bytes
+    if not machine.stand_in:
+        return beside_bytes or math.inf
+    share = placement.milli / WHOLE_GPU_MILLI
+    on_devices = 0.0
+    for node, device in placement.devices():
+        memory_bytes = machine.devices[node][device].memory_bytes
+        usual = request.gpu_memory_bytes or share * memory_bytes
+        on_devices += min(max(usual, forecast_bytes), memory_bytes)
+    return on_devices + beside_bytes or math.inf
+
+
+def _task_bytes(request: JobRequest, placement: Placement) -> float:
+    """Memory of all tasks of a job with roles; 0, which is no limit, unless every role says how much it needs."""
+    counts = task_counts(placement.tasks)
+    each = [role.memory_bytes * counts.get(role.name, 0) for role in request.roles]
+    return sum(each) if all(each) else 0.0
+
+
+def limits_of(cgroups: Cgroups | None, name: str, memory_bytes: float, cores: tuple[int, ...] | None) -> ProcessLimits:
+    """Limits by a control group, or by the address space of each process where there can be none."""
+    if cgroups is not None:
+        try:
+            return ProcessLimits(memory_bytes, cgroups.make(name, memory_bytes=memory_bytes, cores=cores))
+        except OSError as error:
+            log.warning("no control group for %s: %s", name, error)
+    if math.isfinite(memory_bytes):
+        return ProcessLimits(memory_bytes, None, {"RLIMIT_DATA": int(memory_bytes) + STACKS_BYTES})
+    return ProcessLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Cgroups:
-    """A group of ours under which attempts get theirs."""
+    """Control groups: a group of ours under which each attempt gets one with its limits."""
 
     base: Path
     unified: bool
@@ -53,14 +112,14 @@ class Cgroups:
         memory = str(int(memory_bytes) // PAGE_BYTES * PAGE_BYTES) if math.isfinite(memory_bytes) else None
         if not self.unified:
             if memory is not None:
-                _write(group / "memory.limit_in_bytes", memory)
-                _write_if_there(group / "memory.memsw.limit_in_bytes", memory)
+                write(group / "memory.limit_in_bytes", memory)
+                write_if_possible(group / "memory.memsw.limit_in_bytes", memory)
             return group
         if memory is not None:
-            _write(group / "memory.max", memory)
-            _write_if_there(group / "memory.swap.max", "0")
-        _write_if_there(group / "memory.oom.group", "1")
-        _write_if_there(group / "pids.max", str(MOST_PROCESSES))
+            write(group / "memory.max", memory)
+            write_if_possible(group / "memory.swap.max", "0")
+        write_if_possible(group / "memory.oom.group", "1")
+        write_if_possible(group / "pids.max", str(MOST_PROCESSES))
         self.confine(name, cores)
         return group
 
@@ -71,7 +130,7 @@ class Cgroups:
     def confine(self, name: str, cores: Iterable[int] | None) -> None:
         """Lets the processes of a group use these cores only, where groups can do that."""
         if self.unified and cores:
-            _write_if_there(self.group(name) / "cpuset.cpus", ",".join(map(str, cores)))
+            write_if_possible(self.group(name) / "cpuset.cpus", ",".join(map(str, cores)))
 
     def remove(self, group: Path) -> None:
         """Removes an empty group."""
@@ -165,11 +224,11 @@ def _delegate(own: Path) -> Path:
     leaf = own / CONTROLLER
     leaf.mkdir(exist_ok=True)
     me = str(os.getpid())
-    _write(leaf / "cgroup.procs", me)
+    write(leaf / "cgroup.procs", me)
     try:
         _enable(own, ("memory", "pids", "cpuset"))
     except OSError:  # others are in our group, so it is not ours alone
-        _write(own / "cgroup.procs", me)
+        write(own / "cgroup.procs", me)
         leaf.rmdir()
         raise
     return own
@@ -178,19 +237,6 @@ def _delegate(own: Path) -> Path:
 def _enable(group: Path, controllers: Iterable[str]) -> None:
     """Hands controllers down to the groups below; the first is needed, the others are welcome."""
     first, *others = controllers
-    _write(group / "cgroup.subtree_control", f"+{first}")
+    write(group / "cgroup.subtree_control", f"+{first}")
     for each in others:
-        _write_if_there(group / "cgroup.subtree_control", f"+{each}")
-
-
-def _write(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY)
-    try:
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
-
-
-def _write_if_there(path: Path, text: str) -> None:
-    with contextlib.suppress(OSError):
-        _write(path, text)
+        write_if_possible(group / "cgroup.subtree_control", f"+{each}")

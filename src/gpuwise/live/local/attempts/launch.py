@@ -1,10 +1,10 @@
-"""What an attempt is started with: its processes, their environment and limits, as launch.json says it."""
+"""What an attempt is started with: its processes, their environment and limits, as written to launch.json."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from gpuwise.core.commands import Grant, Placement
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.request import JobRequest, Processes
+from gpuwise.core.job.shape import task_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
-from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders, as_json
-from gpuwise.live.local.supervisor.cgroups import Cgroups
-from gpuwise.live.local.supervisor.limits import confine, memory_limit_bytes
-from gpuwise.live.local.supervisor.tasks import Task, tasks_of
+from gpuwise.engine.journal import plain
+from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders
+from gpuwise.live.local.attempts.limits import Cgroups, limits_of, memory_limit_bytes
 
 INHERITED = (
     "PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV",
@@ -31,8 +31,29 @@ class LaunchSpec:
 
     request: JobRequest
     memory_bytes: float = 0.0
-    """What it is believed to need on each GPU; 0 is unknown."""
+    """What it is forecast to need on each GPU; 0 is unknown."""
     array_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a job."""
+
+    role: str
+    index: int
+    """Among those of its role, from 0."""
+    count: int
+    """How many its role has."""
+    placement: Placement
+    """Its own devices; none for a task without GPUs."""
+
+    def environment(self) -> dict[str, str]:
+        """What a process knows itself by."""
+        return {
+            "GPUWISE_ROLE": self.role,
+            "GPUWISE_ROLE_INDEX": str(self.index),
+            "GPUWISE_ROLE_COUNT": str(self.count),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,7 @@ class Launcher:
         request, machine = spec.request, self.machine
         self.folders.make(attempt)
         memory_bytes = memory_limit_bytes(request, spec.memory_bytes, placement, machine)
-        limits = confine(self.cgroups, attempt.name, memory_bytes, machine.cores(placement))
+        limits = limits_of(self.cgroups, attempt.name, memory_bytes, machine.cores(placement))
         attempt.write(
             "launch",
             {
@@ -66,7 +87,7 @@ class Launcher:
                 "grace_s": request.grace_s,
                 "time_limit_s": request.time_limit_s,
                 "per_gpu": request.processes is Processes.PER_GPU,
-                "placement": as_json(placement),
+                "placement": plain(placement),
                 **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
             },
         )
@@ -104,10 +125,11 @@ class Launcher:
         if not per_gpu:
             return [{"argv": request.command, "env": common, "affinity": affinity[0]}]
         world = {"WORLD_SIZE": str(placement.gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        return [
-            {"argv": request.command, "env": common | self._own(part) | world | _rank(rank), "affinity": affinity[rank]}
-            for rank, part in enumerate(split(placement))
-        ]
+        processes = []
+        for rank, part in enumerate(split(placement)):
+            own = {**self._own(part), **world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append({"argv": request.command, "env": common | own, "affinity": affinity[rank]})
+        return processes
 
     def _task_processes(self, spec: LaunchSpec, common: dict[str, str], placement: Placement) -> list[dict[str, Any]]:
         """One process per task, all in one world; each sees its own devices only, so its local rank is 0."""
@@ -145,6 +167,23 @@ class Launcher:
         return inherited() | dict(spec.request.env) | given | shown
 
 
+def tasks_of(placement: Placement, gpus: Mapping[str, int]) -> list[Task]:
+    """Every task of a placement in the order of its roles, with the GPUs that a task of each role has."""
+    devices: dict[int, list[Grant]] = {}
+    for grant in placement.grants:
+        single = [1 << device for device in range(grant.devices.bit_length()) if grant.devices >> device & 1]
+        devices.setdefault(grant.node, []).extend(grant._replace(devices=each) for each in single)
+    counts, seen = task_counts(placement.tasks), dict.fromkeys(gpus, 0)
+    tasks: list[Task] = []
+    for role, node, number in placement.tasks:
+        for _ in range(number):
+            own, devices[node] = devices.get(node, [])[: gpus[role]], devices.get(node, [])[gpus[role] :]
+            part = Placement(tuple(own), placement.sharing, placement.milli)
+            tasks.append(Task(role, seen[role], counts[role], part))
+            seen[role] += 1
+    return tasks
+
+
 def task_gpus(request: JobRequest) -> dict[str, int]:
     """GPUs of a task of each role of a job."""
     return {role.name: role.gpus for role in request.roles}
@@ -156,9 +195,9 @@ def inherited() -> dict[str, str]:
 
 
 def as_asked(placement: Placement, request: JobRequest) -> Placement:
-    """The placement whose share a job is held to: one that asked for whole GPUs may use all that its neighbours leave.
+    """The placement whose share limits a job: one that asked for whole GPUs may use all that its neighbours leave.
 
-    Its share then only says how many may be beside it, which is for policies to count.
+    Its share then only says how many jobs may be beside it, which policies count.
     """
     if placement.sharing is Sharing.SHARED and request.gpu_frac == 1.0:
         return placement._replace(milli=WHOLE_GPU_MILLI)
@@ -166,7 +205,7 @@ def as_asked(placement: Placement, request: JobRequest) -> Placement:
 
 
 def split(placement: Placement) -> list[Placement]:
-    """The placement of each process where there is one a device."""
+    """The placement of each process where there is one per device."""
     return [
         Placement((Grant(grant.node, 1 << device, grant.slice_start),), placement.sharing, placement.milli)
         for grant in placement.grants
@@ -181,7 +220,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _rank(rank: int) -> dict[str, str]:
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank)}

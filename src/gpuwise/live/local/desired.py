@@ -1,4 +1,4 @@
-"""What is wanted of this machine: the last assignment of each job, and how its devices are to be cut."""
+"""What is wanted of this machine: the last assignment of each job, and how its devices are to be partitioned."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpuwise.devices.machine import Where as Device
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredJob:
     """What is wanted of a job."""
 
     attempt: int = 0
-    """The newest one; 0 if nothing is known of the job any more, so that nothing of it shall be here."""
+    """The newest one; 0 if nothing is known of the job any more, so that none of its processes shall be here."""
     intent: Intent = Intent.STOP
     placement: Placement | None = None
     """By the numbers of this machine's nodes and devices; None unless it is to run, and where that cannot be."""
@@ -27,12 +27,12 @@ class Wanted:
     """Why it cannot run as is wanted."""
 
 
-NOT_WANTED = Wanted()
+NOT_WANTED = DesiredJob()
 
 
 @dataclass(slots=True)
-class Inventory:
-    """Finds the devices of a machine by their ids."""
+class DeviceIndex:
+    """The devices of a machine by their ids."""
 
     machine: Machine
     _at: dict[tuple[str, str], Device] = field(default_factory=dict)
@@ -66,49 +66,49 @@ class Inventory:
         return names.index(name)
 
 
-class Wishes:
-    """The newest assignment of each job and the layout of each device, as last told."""
+class DesiredState:
+    """The newest assignment of each job and the layout of each device."""
 
     def __init__(self, machine: Machine) -> None:
-        self.inventory = Inventory(machine)
+        self._index = DeviceIndex(machine)
         self.layouts: dict[Device, tuple[MigSlice, ...]] = {}
-        """How devices are to be cut; one that is not named is to be whole."""
-        self._of: dict[str, Wanted] = {}
+        """How devices are to be partitioned; one that is not named is to be whole."""
+        self._jobs: dict[str, DesiredJob] = {}
 
-    def of(self, uid: str) -> Wanted:
+    def of(self, uid: str) -> DesiredJob:
         """What is wanted of a job."""
-        return self._of.get(uid, NOT_WANTED)
+        return self._jobs.get(uid, NOT_WANTED)
 
     def jobs(self) -> list[str]:
         """The jobs of which something is wanted."""
-        return list(self._of)
+        return list(self._jobs)
 
     def take(self, desired: Sequence[Desired], complete: bool) -> tuple[list[str], list[Device]]:
-        """Takes note of what is wanted; the jobs and devices it is about."""
+        """Notes what is wanted; the jobs and devices it is about."""
         if complete:
-            self._of.clear()
+            self._jobs.clear()
             self.layouts.clear()
         jobs, devices = [], []
         for each in desired:
             if isinstance(each, Assignment):
-                self._of[each.job] = self._wanted(each)
+                self._jobs[each.job] = self._desired_job(each)
                 jobs.append(each.job)
             elif isinstance(each, DeviceCut):
-                where = self.inventory.find(each.node, each.device)
+                where = self._index.find(each.node, each.device)
                 self.layouts[where] = each.slices
                 devices.append(where)
         return jobs, devices
 
-    def _wanted(self, each: Assignment) -> Wanted:
+    def _desired_job(self, each: Assignment) -> DesiredJob:
         if each.intent is not Intent.RUN:
-            return Wanted(each.attempt, each.intent)
+            return DesiredJob(each.attempt, each.intent)
         try:
-            placement, trouble = self.inventory.placement(each), ""
+            placement, trouble = self._index.placement(each), ""
         except MachineError as error:
             placement, trouble = None, str(error)
-        return Wanted(each.attempt, each.intent, placement, each.held_since_s, each.started, trouble)
+        return DesiredJob(each.attempt, each.intent, placement, each.held_since_s, each.started, trouble)
 
-    def forget(self, uid: str, attempt: int) -> None:
+    def remove(self, uid: str, attempt: int) -> None:
         """An attempt is over, and nothing more is wanted of it."""
         if self.of(uid).attempt <= attempt:
-            self._of.pop(uid, None)
+            self._jobs.pop(uid, None)

@@ -1,0 +1,158 @@
+"""Admission: which jobs a policy may see, by dependencies, quotas, fair shares between queues, and users' holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpuwise.core.commands import Reason, Why
+from gpuwise.core.records import JobRecord, QueueRecord
+from gpuwise.live.admission.dependencies import Dependencies
+from gpuwise.live.admission.fair_share import FairShare, Job, Stage
+from gpuwise.live.admission.quotas import AdmissionError, Quotas, gpus_asked
+
+USER, DEPENDENCY, QUOTA, SHARE = "user", "dependency", "quota", "share"
+
+
+class Admission:
+    """All live jobs: a policy orders those that are admitted, and sees no others."""
+
+    def __init__(self, gpus: float, queues: Iterable[QueueRecord] = ()) -> None:
+        self.quotas = Quotas(queues)
+        self.shares = FairShare(max(gpus, 1.0), self.quotas)
+        self.dependencies = Dependencies()
+        self._jobs: dict[str, Job] = {}
+        self._count = 0
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether a job has not ended."""
+        return uid in self._jobs
+
+    def check_room(self, name: str, jobs: int) -> None:
+        """Refuses more jobs than a queue may have."""
+        self.quotas.check_jobs(name, self.usage().get(name, (0.0, 0))[1], jobs)
+
+    def check_resize(self, uid: str, gpus: float) -> None:
+        """Refuses a job more GPUs than its queue may use."""
+        job = self._jobs[uid]
+        used = self.shares.queues[job.queue].used
+        if gpus > job.gpus and not self.quotas.allows(job.queue, used - job.gpus + gpus):
+            raise AdmissionError(
+                f"queue {job.queue!r} may use {self.quotas.limit(job.queue):g} GPUs at one time and uses {used:g}; "
+                f"job {uid} would use {gpus:g} instead of {job.gpus:g}"
+            )
+
+    def add(self, record: JobRecord) -> None:
+        """A new job; `admit` may admit it."""
+        job = self._new(record)
+        self.shares.add(job, Stage.BLOCKED if job.causes else Stage.WAITING)
+
+    def restore(self, record: JobRecord) -> None:
+        """A job that was here before the service was restarted comes to the stage it had."""
+        job = self._new(record)
+        job.placed = record.attempts > 0
+        if USER in record.held.split(","):
+            job.causes.add(USER)
+        if job.causes:
+            self.shares.add(job, Stage.BLOCKED)
+        else:
+            self.shares.add(job, Stage.WAITING if record.held else Stage.ADMITTED)
+
+    def _new(self, record: JobRecord) -> Job:
+        request, asked = record.request, gpus_asked(record.request)
+        self._count += 1
+        job = Job(record.uid, request.queue, asked, asked, (-request.priority, self._count))
+        if self.dependencies.add(record.uid, request.after):
+            job.causes.add(DEPENDENCY)
+        self._jobs[record.uid] = job
+        return job
+
+    def placed(self, uid: str, gpus: float) -> None:
+        """A job was given GPUs, or other ones."""
+        self.shares.set_gpus(self._jobs[uid], gpus, placed=True)
+
+    def displaced(self, uid: str) -> None:
+        """A job has no GPUs any more, or none yet."""
+        job = self._jobs[uid]
+        self.shares.set_gpus(job, job.asked, placed=job.placed)
+
+    def ended(self, uid: str, *, succeeded: bool) -> list[tuple[str, str]]:
+        """A job has ended; those that wait for it and now never can start, each with the reason."""
+        job = self._jobs.pop(uid, None)
+        if job is None:
+            return []
+        self.shares.remove(job)
+        if not succeeded:
+            why = f"job {uid}, which it waits for, did not succeed"
+            return [(each, why) for each in self.dependencies.failed(uid)]
+        for each in self.dependencies.succeeded(uid):
+            self._unblock(self._jobs[each], DEPENDENCY)
+        return []
+
+    def hold(self, uid: str) -> None:
+        """Its user puts a job on hold; what it used of its queue's quota is free for others."""
+        job = self._jobs[uid]
+        if USER not in job.causes:
+            job.causes.add(USER)
+            self.shares.move(job, Stage.BLOCKED)
+
+    def release(self, uid: str) -> None:
+        """Its user lets a job continue, as soon as `admit` admits it again."""
+        job = self._jobs[uid]
+        if USER in job.causes:
+            self._unblock(job, USER)
+
+    def _unblock(self, job: Job, cause: str) -> None:
+        job.causes.discard(cause)
+        self.shares.move(job, Stage.BLOCKED if job.causes else Stage.WAITING)
+
+    def set_gpus(self, gpus: float) -> bool:
+        """The cluster has another number of GPUs; whether that is news, and `admit` may admit others."""
+        before, self.shares.gpus = self.shares.gpus, max(gpus, 1.0)
+        return self.shares.gpus != before
+
+    def set_queue(self, queue: QueueRecord) -> None:
+        """A queue gets limits, or others."""
+        self.quotas.set(queue)
+        self._limits_changed(queue.name)
+
+    def remove_queue(self, name: str) -> None:
+        """A queue has no limits any more."""
+        self.quotas.remove(name)
+        self._limits_changed(name)
+
+    def _limits_changed(self, name: str) -> None:
+        if queue := self.shares.queues.get(name):
+            self.shares.changed.update(queue.waiting)
+
+    def admit(self) -> None:
+        """Admits jobs while there is quota and the backlog is short; done twice it is as if done once."""
+        self.shares.admit()
+
+    def take_changed(self) -> list[str]:
+        """The jobs whose causes may have changed since this was last asked, by submission."""
+        changed, self.shares.changed = self.shares.changed, set()
+        return [job.uid for job in sorted(changed, key=lambda job: job.order[1])]
+
+    def causes(self, uid: str) -> frozenset[str]:
+        """Why a job is not admitted; empty if it is."""
+        job = self._jobs[uid]
+        if job.stage is Stage.WAITING:
+            return frozenset((QUOTA if self.shares.lacks_quota(job) else SHARE,))
+        return frozenset(job.causes)
+
+    def reason(self, uid: str) -> Reason | None:
+        """Why a job is not admitted, with the numbers; None if it is."""
+        job, causes = self._jobs[uid], self.causes(uid)
+        used = self.shares.queues[job.queue].used
+        numbers: dict[str, float | str] = {"queue": job.queue, "used": used, "gpus": job.gpus}
+        if USER in causes:
+            return Reason(Why.HELD)
+        if DEPENDENCY in causes:
+            return Reason(Why.AFTER, {"ahead": self.dependencies.first(uid)})
+        if QUOTA in causes:
+            return Reason(Why.QUOTA, {**numbers, "limit": self.quotas.limit(job.queue) or 0.0})
+        return Reason(Why.SHARE, numbers) if causes else None
+
+    def usage(self) -> Mapping[str, tuple[float, int]]:
+        """Of each queue with jobs: GPUs that its admitted jobs have or ask for, and jobs."""
+        return {name: (queue.used, queue.jobs) for name, queue in self.shares.queues.items()}

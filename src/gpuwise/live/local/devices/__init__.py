@@ -1,1 +1,0 @@
-"""The devices of this machine as the executor keeps them: lost, claimed, partitioned."""

@@ -1,0 +1,260 @@
+"""The supervisor of one attempt: starts its processes, carries out orders, and records how they ended.
+
+It runs as ``python -I -S supervise.py ATTEMPT_FOLDER`` in a session of its own and outlives the controller that started
+it. Descendants that lose their parent become its children, so that nothing of an attempt outlives it; if it is killed
+itself, the kernel kills the processes it started.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+
+if not __package__:  # run as a file: only what is beside it is imported, since all of gpuwise would take too long
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    __package__ = "supervisor"
+
+from . import files, processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
+    from socket import socket
+    from typing import Any
+
+AWAITED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM}
+BLOCKED = AWAITED | {signal.SIGHUP, signal.SIGINT}
+"""Blocked already when a supervisor is started, so that none is lost before it waits for them."""
+SUSPENDED = 75
+"""The exit code of a job that left as it was asked to."""
+STOP_S = 1.0
+
+
+def main(folder: str) -> None:
+    """Runs the attempt in ``folder``, unless another supervisor does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(folder)
+    launch = files.read_json("launch.json", files.LARGEST_LAUNCH_BYTES)
+    if files.claim(launch["token"]):
+        for name in ("started", "exit"):
+            files.insist(files.reserve, name)
+        Supervisor(launch).run()
+
+
+class Supervisor:
+    """The processes of an attempt, and what is known of those that have ended."""
+
+    def __init__(self, launch: dict[str, Any]) -> None:
+        self.launch = launch
+        self.alive: list[int] = []
+        self.ranks: list[int] = []
+        """All processes it has started, those that have ended too, by their rank."""
+        self.codes: list[int] = []
+        """Exit codes in the order they came; a signal is its number below 0."""
+        self.max_rss_bytes = 0
+        self.cpu_s = 0.0
+        self.seq = 0
+        """Of the last order carried out."""
+        self.asked: str | None = None
+        """The order that ended it."""
+        self.trouble: dict[str, Any] | None = None
+        """What kept it from being started."""
+        self.deadline = math.inf
+        self.oom_kills = processes.machine_oom_kills()
+        self.mail: socket | None = None
+
+    def run(self) -> None:
+        """From the first process to exit.json."""
+        processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+        self.asked = files.read_json("orders.json").get("want")
+        if self.asked in ("stop", "kill"):
+            self.codes.append(-signal.SIGTERM)
+        else:
+            self.asked = None
+            self.start()
+        while self.alive:
+            self.await_news()
+        self.clear_away()
+        files.insist(files.commit, "exit", self.outcome(), lasting=True)
+        self.notify("exited")
+
+    def start(self) -> None:
+        """Starts all processes, or none."""
+        doing = "log"
+        try:
+            started = {"at": time.time(), "offset": files.open_output(self.launch["output"])}
+            doing = "start"
+            self.trouble = self.fork()
+        except OSError as error:
+            self.trouble = {"doing": doing, "errno": error.errno}
+        if self.trouble is not None:
+            self.kill()
+            return
+        files.insist(files.commit, "started", started | {"pids": self.alive})
+        self.notify("started")
+        self.carry_out_order()
+
+    def fork(self) -> dict[str, Any] | None:
+        """Makes the processes, and returns once each runs its program; else what went wrong with one."""
+        reader, writer = os.pipe()
+        me = os.getpid()
+        for process in self.launch["processes"]:
+            child = os.fork()
+            if child == 0:
+                processes.become(process, self.launch, me, writer)
+            self.alive.append(child)
+            self.ranks.append(child)
+        os.close(writer)
+        self.sender()  # loading sockets takes milliseconds; the processes get ready meanwhile
+        with open(reader, "rb") as complaints:
+            first = complaints.readline()  # ends when no process has the pipe any more: exec closes it
+        return json.loads(first) if first else None
+
+    def await_news(self) -> None:
+        """Sleeps until a process ends, an order comes, or the grace period is over."""
+        if self.deadline < math.inf:
+            news = signal.sigtimedwait(AWAITED, max(0.0, self.deadline - time.monotonic()))
+        else:
+            news = signal.sigwaitinfo(AWAITED)
+        self.reap()
+        if news is None:
+            self.kill()
+        elif news.si_signo == signal.SIGUSR1:
+            self.carry_out_order()
+        elif news.si_signo == signal.SIGTERM:
+            self.asked = self.asked or "shutdown"
+            self.end(self.launch["grace_s"])
+
+    def reap(self) -> None:
+        """Notes what has ended; a process not waited for keeps its number, so its group is signalled safely."""
+        while self.alive and (ended := processes.next_ended()) is not None:
+            if ended not in self.alive:
+                self.collect(ended)
+                continue
+            processes.signal_group(ended, signal.SIGKILL)
+            self.alive.remove(ended)
+            code, rss_bytes = self.collect(ended)
+            self.codes.append(code)
+            self.max_rss_bytes += rss_bytes
+            if self.alive and has_failed(code):
+                self.end(self.launch["grace_s"])
+
+    def collect(self, pid: int) -> tuple[int, int]:
+        """Waits for a process that has ended; its exit code and largest resident set."""
+        _, status, usage = os.wait4(pid, 0)
+        self.cpu_s += usage.ru_utime + usage.ru_stime
+        return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+
+    def carry_out_order(self) -> None:
+        """Carries out the order in orders.json, once, and reports that."""
+        order = files.read_json("orders.json")
+        seq, want = order.get("seq"), order.get("want")
+        if not isinstance(seq, int) or not self.alive:
+            return
+        if seq > self.seq:
+            self.seq = seq
+            if want == "park":
+                self.park()
+            elif want == "run":
+                self.resume(order.get("affinity"))
+            elif want in ("stop", "kill"):
+                self.asked = want
+                self.end(float(order.get("grace_s", 0.0)) if want == "stop" else 0.0)
+        if self.alive:  # if all has ended meanwhile, its end is reported instead
+            self.notify("obeyed", seq)
+
+    def park(self) -> None:
+        """Stops the processes and sees to it that they have stopped: one that was just ending ends instead."""
+        processes.signal_all(signal.SIGSTOP)
+        gives_up = time.monotonic() + STOP_S
+        while time.monotonic() < gives_up and not all(processes.has_stopped(pid) for pid in self.alive):
+            time.sleep(0.001)
+        self.reap()
+
+    def resume(self, affinity: list[list[int] | None] | None) -> None:
+        """Lets stopped processes continue, on other cores if some are given."""
+        if affinity is not None and len(affinity) == len(self.ranks):
+            for pid, cores in zip(self.ranks, affinity, strict=True):
+                if cores and pid in self.alive:
+                    processes.pin([pid, *processes.descendants(pid)], cores)
+        processes.signal_all(signal.SIGCONT)
+
+    def end(self, grace_s: float) -> None:
+        """Asks the processes to end, now or by a deadline."""
+        if grace_s <= 0:
+            self.kill()
+        elif self.deadline == math.inf:
+            self.deadline = time.monotonic() + grace_s
+            for pid in self.alive:
+                processes.signal_group(pid, signal.SIGTERM)
+            processes.signal_all(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kills everything there is of the attempt."""
+        self.deadline = math.inf
+        if self.launch.get("cgroup"):
+            processes.write_if_possible(f"{self.launch['cgroup']}/cgroup.kill", "1")
+        for pid in self.alive:
+            processes.signal_group(pid, signal.SIGKILL)
+        processes.signal_all(signal.SIGKILL)
+
+    def clear_away(self) -> None:
+        """Kills what the processes left behind, and returns when there is nothing left."""
+        while True:
+            try:
+                ended = processes.next_ended()
+            except ChildProcessError:
+                return
+            if ended is not None:
+                self.collect(ended)
+            else:
+                self.kill()
+                signal.sigtimedwait(AWAITED, 0.1)
+
+    def outcome(self) -> dict[str, Any]:
+        """What exit.json says; of several processes, the first that failed counts."""
+        failed = [code for code in self.codes if code not in (0, SUSPENDED)] or [code for code in self.codes if code]
+        code = processes.NOT_EXECUTED if self.trouble else failed[0] if failed else 0
+        return {
+            "code": 128 - code if code < 0 else code, "signal": -code if code < 0 else None, "trouble": self.trouble,
+            "asked": self.asked, "seq": self.seq, "max_rss_bytes": self.max_rss_bytes, "cpu_s": round(self.cpu_s, 3),
+            "machine_oom_kills": processes.machine_oom_kills() - self.oom_kills, "at": time.time(),
+        }  # fmt: skip
+
+    def notify(self, kind: str, seq: int = 0) -> None:
+        """Sends the controller a message, if there is one; it would find out without, but later."""
+        known = {"v": 1, "job": self.launch["uid"], "attempt": self.launch["attempt"], "token": self.launch["token"]}
+        text = json.dumps(known | {"rank": 0, "kind": kind, "seq": seq})
+        folder, name = os.path.split(self.launch["socket"])
+        try:
+            home = os.open(folder, os.O_PATH)  # the whole path may be longer than an address can be
+            try:
+                self.sender().sendto(text.encode(), f"/proc/self/fd/{home}/{name}")
+            finally:
+                os.close(home)
+        except OSError:
+            return
+
+    def sender(self) -> socket:
+        """What messages are sent with."""
+        if self.mail is None:
+            from socket import AF_UNIX, SOCK_DGRAM, socket
+
+            self.mail = socket(AF_UNIX, SOCK_DGRAM)
+            self.mail.settimeout(0.2)
+        return self.mail
+
+
+def has_failed(code: int) -> bool:
+    """Whether a process that ended so takes the others with it."""
+    return code != 0 and not (code == SUSPENDED and files.read_json("control.json").get("want") == "leave")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)

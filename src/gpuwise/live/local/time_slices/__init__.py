@@ -1,1 +1,0 @@
-"""Jobs that take turns on the same devices."""
