@@ -265,7 +265,7 @@ def test_a_service_that_is_killed_and_started_again_is_waited_for(up: Up) -> Non
         assert log.communicate(timeout=60)[0] == "gone\n"
         _, told = wait.communicate(timeout=60)
     assert (log.returncode, wait.returncode) == (0, 0)
-    assert "jobs go on without it" in told
+    assert "jobs continue without it" in told
     assert f"job {uid} (survivor) succeeded" in told
     assert [launch["number"] for launch in up.job(uid)["launches"]] == [1]
 

@@ -13,7 +13,7 @@ import pytest
 from command import Answer, gpuwise
 from live_scripted import TOKEN, Scripted, chunked, job, refused, reply, scripted
 
-from gpuwise.cli.client import reconnect as patience
+from gpuwise.cli.client import http as patience
 from gpuwise.cli.client.errors import LiveError
 from gpuwise.cli.live import wait as waiting
 from gpuwise.cli.show.jobs import checked_ids
@@ -358,7 +358,7 @@ def test_a_server_that_goes_and_comes_is_waited_for(run: Run, monkeypatch: pytes
     answer, _ = run("wait 17", JOBS, JOBS, *[refused(503, "stopping", Retry_After="0")] * 9, NONE, done)
     assert answer.code == 0
     first, last = answer.err.splitlines()
-    assert first == "gpuwise: stopping; jobs go on without it, and so do I when it is back"
+    assert first == "gpuwise: stopping; jobs continue without it; waiting for it to return"
     assert last.startswith("job 17 (resnet) succeeded")
 
 

@@ -34,7 +34,7 @@ def _ask(ctx: typer.Context, path: str) -> dict[str, Any]:
 
     try:
         target = find_target(ctx.params.get("server"), ctx.params.get("state"))
-        found = Client(target, TIMEOUT_S, pauses_s=()).get(path)
+        found = Client(target, TIMEOUT_S, retries=0).get(path)
         return found if isinstance(found, dict) else {}
     except Exception:  # a shell that is completing a word has no place for complaints
         return {}

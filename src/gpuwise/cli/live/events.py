@@ -18,7 +18,7 @@ from gpuwise.cli.show.output import Output
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client
-    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.client.http import Reconnect
 
 PAGE = 1000
 FIELDS = ("seq", "at", "kind", "job", "text")
@@ -64,7 +64,7 @@ def _listed(client: Client, after: int | None) -> Iterator[Event]:
 
 def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
     """What happens, as it happens, without end; a server that goes and comes is waited for."""
-    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
+    from gpuwise.cli.client.http import PAUSE_S, patiently
 
     stream = reconnect().stream("events", query={"after": after})
     while True:

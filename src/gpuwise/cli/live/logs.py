@@ -15,7 +15,7 @@ from gpuwise.cli.live.wait import leaving_alone
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client
-    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.client.http import Reconnect
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
@@ -56,7 +56,7 @@ def copy(client: Client, job: str, begin: int = 0) -> None:
         data, headers = client.read("jobs", job, "logs", query={"offset": begin, "limit": PIECE_BYTES})
         _write(data)
         begin += len(data)
-        if not data or begin >= int(headers["X-Log-Size"] or 0):
+        if not data or begin >= int(headers.get("X-Log-Size", 0)):
             return
 
 
@@ -65,7 +65,7 @@ def last_lines(client: Client, job: str, lines: int) -> int:
     size = PIECE_BYTES // 16
     while True:
         data, headers = client.read("jobs", job, "logs", query={"offset": -size, "limit": size})
-        start = int(headers["X-Log-Start"] or 0)
+        start = int(headers.get("X-Log-Start", 0))
         breaks = data.count(b"\n", 0, len(data) - 1)
         if breaks >= lines or start == 0 or size >= MOST_BYTES:
             break
@@ -77,7 +77,7 @@ def last_lines(client: Client, job: str, lines: int) -> int:
 
 def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
     """Writes a log to the output as it grows, until the job has ended; a server that goes and comes is waited for."""
-    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
+    from gpuwise.cli.client.http import PAUSE_S, patiently
     from gpuwise.cli.show.jobs import ENDED
 
     while True:

@@ -16,7 +16,7 @@ from gpuwise.cli.live import options
 from gpuwise.cli.live.options import JobsArgument, ServerOption, StateOption
 
 if TYPE_CHECKING:
-    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.client.http import Reconnect
     from gpuwise.cli.show.jobs import Job
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
@@ -54,7 +54,7 @@ def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -
 
 def until_ended(reconnect: Reconnect, ids: Sequence[str]) -> list[Job]:
     """The jobs behind some ids when all have ended."""
-    from gpuwise.cli.client.reconnect import patiently
+    from gpuwise.cli.client.http import patiently
     from gpuwise.cli.show.jobs import LIVE, jobs_behind
 
     pause_s = FIRST_PAUSE_S
