@@ -196,7 +196,7 @@ def test_a_dry_run_says_when_and_where_and_on_what_grounds(submit: Submit) -> No
     assert facts["where"].strip() == "box:0"
     assert facts["run time"].strip() == "1h00m, from earlier runs"
     assert facts["start"].strip().startswith("2033-05-")
-    assert facts["in line"].strip() == "2 jobs"
+    assert facts["ahead"].strip() == "2 jobs"
 
 
 def test_a_dry_run_for_programs(submit: Submit) -> None:

@@ -1,17 +1,20 @@
-"""Jobs as the server tells of them, and as people read them."""
+"""Jobs as the server describes them, and as people read them."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwise.cli.client.errors import LiveError, NoSuchJobError
-from gpuwise.cli.client.http import Client, Query
 from gpuwise.cli.show.tables import printable, shortened
 from gpuwise.cli.show.times import both, relative
 from gpuwise.core.units import format_duration
+
+if TYPE_CHECKING:
+    from gpuwise.cli.client.http import Client, Query
 
 Job = Mapping[str, Any]
 
@@ -25,7 +28,7 @@ SOURCES = {
     "observed": "from its steps so far",
     "default": "a guess: it has never run here",
 }
-"""Where a believed run time comes from."""
+"""Where an estimated run time comes from."""
 _ID = re.compile(r"(0|[1-9][0-9]{0,17})(-(0|[1-9][0-9]{0,17}))?")
 _IDS_AT_ONCE = 200
 _NAME_WIDTH = 28
@@ -43,7 +46,7 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 
 def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Job]:
-    """Jobs, newest first, page by page; ``limit`` of them at most."""
+    """Up to ``limit`` jobs, newest first, page by page."""
     found: list[Job] = []
     while limit is None or len(found) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(found))
@@ -102,22 +105,28 @@ def command_line(job: Job) -> str:
 def status_word(job: Job) -> str:
     """A job's status in a word or two."""
     if job["status"] == "pending" and "user" in job["held"].split(","):
-        return "held"
+        return "on hold"
     if job["status"] == "failed" and job["exit_code"]:
         return f"failed ({job['exit_code']})"
     return str(job["status"])
 
 
-def believed(job: Job) -> str:
-    """What is forecast of a job's run time, between what, and on what grounds."""
+def run_time(job: Job) -> str:
+    """The estimate of a job's run time, with its interval and its source."""
     low, high = job.get("duration_low_s"), job.get("duration_high_s")  # a server of the version before has none
     between = "" if low is None or high is None else f" ({format_duration(low)} to {format_duration(high)})"
     source = SOURCES.get(job["duration_source"], job["duration_source"])
     return f"{format_duration(job['duration_s'])}{between}, {source}"
 
 
+def counts(jobs: Sequence[Job]) -> str:
+    """How many jobs there are of each status."""
+    found = Counter(job["status"] for job in jobs)
+    return ", ".join(f"{found[status]} {status}" for status in (*LIVE, *ENDED) if found[status]) or "no jobs"
+
+
 def progress_frac(job: Job) -> float | None:
-    """How much of its steps a job has done, if it tells."""
+    """How much of its steps a job has done, if it reports them."""
     step, steps = job["step"], job["steps"]
     return min(1.0, step / steps) if step is not None and steps else None
 

@@ -1,4 +1,4 @@
-"""A job that is about to be submitted: what was said of it, where, and what the server is sent."""
+"""A job that is about to be submitted: what files and options say of it, and what the server is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Draft:
     where: str = ""
     """The file, for what is wrong with no value in particular."""
     after: tuple[str, ...] = ()
-    """Names of jobs of the same file that go first."""
+    """Names of jobs of the same file that it waits for."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class Draft:
             raise GpuwiseError(self._in_users_words(error)) from None
 
     def _in_users_words(self, error: PropertyError) -> str:
-        """A complaint about a property, told of what the user wrote."""
+        """A complaint about a property, with the name that the user wrote."""
         key = KEY_OF.get(error.name)
         if key is None or error.of:
             return self._located(str(error))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.devices import GpuType, VmType, gpu_type, gpu_types, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
 from gpuwise.graph.models.by_name import Ask, graph_of_function
@@ -111,7 +112,17 @@ def _places(gpus: Sequence[str] | None, vms: Sequence[str] | None, count: int) -
         found = [_place(gpu_types()[name], count) for name in COMMON if name in gpu_types()]
     for place in found:
         if not is_known(place.gpu.name):
-            raise GpuwiseError(f"too little is published about {place.gpu.name}, so nothing can be foreseen of it")
+            raise GpuwiseError(f"too little is published about {place.gpu.name}, so there is no forecast for it")
+    return found
+
+
+def known_types(names: Iterable[str]) -> dict[str, str]:
+    """The catalogue's names of GPU types, by the names given; without those about which too little is published."""
+    found = {}
+    for name in names:
+        with suppress(UnknownNameError):
+            if is_known(name):
+                found[name] = gpu_type(name).name
     return found
 
 
@@ -154,7 +165,7 @@ def _graph(
     return cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
 
 
-# -- what is foreseen -------------------------------------------------------------------------------------------------
+# -- the forecast -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +277,8 @@ def _quantity(estimates: Estimates, number: int) -> Quantity:
 def _notes(graph: Graph, places: Sequence[Place]) -> tuple[str, ...]:
     notes = [f"note: {note}" for note in graph.notes]
     if graph.unknown:
-        told = ", ".join(f"{name} ({count} ×)" for name, count in sorted(graph.unknown.items()))
-        notes.append(f"note: without a formula, so counted by their bytes: {told}")
+        names = ", ".join(f"{name} ({count} ×)" for name, count in sorted(graph.unknown.items()))
+        notes.append(f"note: without a formula, so counted by their bytes: {names}")
     if any(place.gpus > 1 for place in places):
         notes.append("note: on several GPUs, data-parallel with the same batch on each, as jobs of other models grew")
     return tuple(notes)
