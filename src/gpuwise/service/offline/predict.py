@@ -70,9 +70,13 @@ def predict(
     places = _places(gpus, vms, count)
     if epoch_samples < 1:
         raise GpuwiseError(f"an epoch of {epoch_samples} samples; it must be 1 or more")
-    graph = _graph(model, batch, precision, optimizer, image, sequence, fresh)
-    alone = _step_times(graph, places, _checked(measured))
-    rows = _rows(graph, places, alone, epoch_samples)
+    if isinstance(model, Graph):
+        graph = model
+    else:
+        name = model if isinstance(model, str) else getattr(model, "__name__", "model")
+        ask = Ask(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
+        graph = cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
+    rows = _rows(graph, places, _checked(measured), epoch_samples)
     return Forecast(graph.model, graph.batch, epoch_samples, graph, tuple(rows), _notes(graph, places))
 
 
@@ -149,46 +153,13 @@ def _checked(measured: Mapping[str, float] | None) -> dict[str, float] | None:
     return {gpu_type(name).name: float(seconds) for name, seconds in measured.items()}
 
 
-def _graph(
-    model: str | Graph | Callable[..., Any],
-    batch: int,
-    precision: str,
-    optimizer: str,
-    image: int | None,
-    sequence: int | None,
-    fresh: bool,
-) -> Graph:
-    if isinstance(model, Graph):
-        return model
-    name = model if isinstance(model, str) else getattr(model, "__name__", "model")
-    ask = Ask(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
-    return cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
-
-
 # -- the forecast -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _StepTimes:
-    """On one GPU of each place."""
-
-    times: Estimates
-    sources: list[str]
-
-
-def _columns(row: dict[str, float], places: Sequence[Place]) -> dict[str, Any]:
-    """A row of the model, once for each place."""
-    return {name: np.full(len(places), value) for name, value in row.items()}
-
-
-def _step_times(graph: Graph, places: Sequence[Place], measured: Mapping[str, float] | None) -> _StepTimes:
+def _rows(graph: Graph, places: Sequence[Place], measured: Mapping[str, float] | None, epoch_samples: int) -> list[Row]:
     predictor: Any = registry.load("step_time").predictor
     table = step_columns(graph, [place.gpu.name for place in places], measured=measured)
-    return _StepTimes(predictor.estimate(table), predictor.sources(table))
-
-
-def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_samples: int) -> list[Row]:
-    steps = _on_all_gpus(places, alone.times)
+    steps, sources = _on_all_gpus(places, predictor.estimate(table)), predictor.sources(table)
     utilization = _utilization(graph, places, steps)
     memory, p_oom = _memory(graph, places)
     rows = []
@@ -197,26 +168,15 @@ def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_sample
         per_epoch = epoch_samples / (graph.batch * place.gpus)
         epoch = step.times(per_epoch)
         price = place.usd_per_hour
-        rows.append(
-            Row(
-                gpu=place.gpu.name,
-                vm=place.vm,
-                gpus=place.gpus,
-                batch=graph.batch,
-                precision=str(graph.precision),
-                step_time_s=step,
-                epoch_time_s=epoch,
-                gpu_util_pct=_quantity(utilization, number),
-                memory_bytes=_quantity(memory, number),
-                samples_per_s=step.inverse(graph.batch * place.gpus),
-                usd_per_epoch=None if price is None else epoch.times(price / SECONDS_PER_HOUR),
-                capacity_bytes=float(place.gpu.memory_bytes or 0.0),
-                fits=bool(p_oom[number] < 0.5),
-                p_oom=float(p_oom[number]),
-                source=alone.sources[number],
-                in_domain=bool(steps.in_domain[number] and memory.in_domain[number]),
-            )
-        )
+        rows.append(Row(
+            gpu=place.gpu.name, vm=place.vm, gpus=place.gpus, batch=graph.batch, precision=str(graph.precision),
+            step_time_s=step, epoch_time_s=epoch, gpu_util_pct=_quantity(utilization, number),
+            memory_bytes=_quantity(memory, number), samples_per_s=step.inverse(graph.batch * place.gpus),
+            usd_per_epoch=None if price is None else epoch.times(price / SECONDS_PER_HOUR),
+            capacity_bytes=float(place.gpu.memory_bytes or 0.0), fits=bool(p_oom[number] < 0.5),
+            p_oom=float(p_oom[number]), source=sources[number],
+            in_domain=bool(steps.in_domain[number] and memory.in_domain[number]),
+        ))  # fmt: skip
     return rows
 
 
@@ -260,7 +220,8 @@ def _utilization(graph: Graph, places: Sequence[Place], steps: Estimates) -> Est
 
 def _memory(graph: Graph, places: Sequence[Place]) -> tuple[Estimates, Any]:
     predictor: Any = registry.load("memory").predictor
-    table = _columns(memory_features(graph), places) | {
+    table: dict[str, Any] = {name: np.full(len(places), value) for name, value in memory_features(graph).items()}
+    table |= {
         "gpu": [place.gpu.name for place in places],
         "framework": ["pytorch"] * len(places),
         "measure": ["device"] * len(places),
