@@ -20,7 +20,7 @@ from gpuwise.cli.options import complete_policies
 from gpuwise.cli.show import watch
 from gpuwise.cli.show.jobs import ENDED, LIVE, SOURCES, as_shown
 from gpuwise.cli.show.tables import fitting, printable, table
-from gpuwise.cli.show.times import both, local, relative, span
+from gpuwise.cli.show.times import local, moment, relative, span
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.needs import Source
 from gpuwise.core.job.table import Status
@@ -46,8 +46,8 @@ def test_lengths_round_to_the_unit() -> None:
 def test_moments_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(local(NOW, NOW)) == len("12:34:56")
     assert len(local(NOW, NOW + 3 * 86400)) == len("2023-11-14 12:34:56")
-    assert both(NOW, NOW) == f"{local(NOW, NOW)} (now)"
-    assert (local(None), relative(None), both(None)) == ("", "", "")
+    assert moment(NOW, NOW) == f"{local(NOW, NOW)} (now)"
+    assert (local(None), relative(None), moment(None)) == ("", "", "")
     assert local(1e20, NOW) == "1e+20"
 
 

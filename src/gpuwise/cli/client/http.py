@@ -43,8 +43,8 @@ def connect(server: str | None = None, state: Path | None = None) -> Client:
 Reconnect = Callable[[], "Client"]
 
 
-def patiently(reconnect: Reconnect, ask: Callable[[Client], T]) -> T:
-    """Asks a server that has answered before, again and again while it is away; it may come back at another address."""
+def ask_until_back(reconnect: Reconnect, ask: Callable[[Client], T]) -> T:
+    """Asks a server that has answered before, again while it is away; it may return at another address."""
     deadline: float | None = None
     while True:
         try:

@@ -65,7 +65,7 @@ def _act(
 
 
 def _print(jobs: Sequence[Job], output: Output | None) -> None:
-    from gpuwise.cli.show.jobs import as_shown, called, counts, status_word
+    from gpuwise.cli.show.jobs import as_shown, counts, short_name, status_word
     from gpuwise.cli.show.tables import listing
 
     if output is not None:
@@ -74,4 +74,4 @@ def _print(jobs: Sequence[Job], output: Output | None) -> None:
         print(f"{len(jobs)} jobs: {counts(jobs)}")
     else:
         for job in jobs:
-            print(f"job {job['id']} ({called(job)}) is {status_word(job)}")
+            print(f"job {job['id']} ({short_name(job)}) is {status_word(job)}")

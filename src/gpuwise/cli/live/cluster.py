@@ -8,7 +8,7 @@ import typer
 
 from gpuwise.cli.options import OutputOption, Server
 from gpuwise.cli.show.tables import is_for_people, listing, print_facts
-from gpuwise.cli.show.times import both
+from gpuwise.cli.show.times import moment
 from gpuwise.core.units import format_bytes, format_duration
 
 COLUMNS = ("node", "type", "gpus", "free_gpus", "free_cpus", "free_memory_bytes", "state", "labels", "others", "jobs")
@@ -97,7 +97,7 @@ def _facts(status: dict[str, Any]) -> dict[str, str]:
         "policy": f"{status['policy']}, placement {status['placement']}",
         "jobs": counts or "none that run or wait",
         "store": status["store"],
-        "up since": both(status["started_at"]),
+        "up since": moment(status["started_at"]),
         "time slices": _switching(status),
         "trouble": status["trouble"] or "none",
         "notes": "; ".join(status["notes"]),

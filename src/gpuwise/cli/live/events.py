@@ -14,7 +14,7 @@ import typer
 from gpuwise.cli.client.errors import BrokenError
 from gpuwise.cli.options import OutputOption, Server
 from gpuwise.cli.show.tables import Output, is_for_people, listing, printable
-from gpuwise.cli.show.times import both, local
+from gpuwise.cli.show.times import local, moment
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client, Reconnect
@@ -55,7 +55,7 @@ def _listed(client: Client, after: int | None) -> Iterator[Event]:
 
 def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
     """Events as they happen, without end; a server that restarts is waited for."""
-    from gpuwise.cli.client.http import PAUSE_S, patiently
+    from gpuwise.cli.client.http import PAUSE_S, ask_until_back
 
     stream = reconnect().stream("events", query={"after": after})
     while True:
@@ -66,7 +66,7 @@ def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
         except BrokenError:
             time.sleep(PAUSE_S)
         seen = after
-        stream = patiently(reconnect, lambda client: client.stream("events", query={"after": seen}))  # noqa: B023
+        stream = ask_until_back(reconnect, lambda client: client.stream("events", query={"after": seen}))  # noqa: B023
 
 
 def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
@@ -85,7 +85,7 @@ def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
 def _as_shown(event: Any) -> dict[str, Any]:
     return {
         "seq": event["seq"],
-        "when": both(event["at"]),
+        "when": moment(event["at"]),
         "kind": event["kind"],
         "job": event["job"],
         "what": event["text"],

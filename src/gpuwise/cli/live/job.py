@@ -20,7 +20,7 @@ from gpuwise.cli.show.jobs import (
     with_estimates,
 )
 from gpuwise.cli.show.tables import Output, cell, is_for_people, listing, print_facts, printable
-from gpuwise.cli.show.times import both
+from gpuwise.cli.show.times import moment
 from gpuwise.core.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def _facts(job: Job) -> dict[str, str]:
         "after": ", ".join(job["after"]),
         "where": job["placement"],
         "progress": _progress(job),
-        "submitted": both(job["submitted_at"]),
-        "started": both(job["started_at"]),
-        "ended": both(job["ended_at"]),
-        "estimated start": both(None if job["started_at"] else job.get("estimated_start")),
-        "estimated end": both(None if job["ended_at"] else job.get("estimated_finish")),
-        "deadline": both(job["deadline_s"]),
+        "submitted": moment(job["submitted_at"]),
+        "started": moment(job["started_at"]),
+        "ended": moment(job["ended_at"]),
+        "estimated start": moment(None if job["started_at"] else job.get("estimated_start")),
+        "estimated end": moment(None if job["ended_at"] else job.get("estimated_finish")),
+        "deadline": moment(job["deadline_s"]),
         "run time": run_time(job),
         "memory": _memory(job),
         "utilization": _utilization(job),
@@ -173,7 +173,7 @@ def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attempt": attempt["number"],
         "where": attempt["placement"],
-        "started": both(attempt["started_at"]),
+        "started": moment(attempt["started_at"]),
         "took_s": ended - attempt["started_at"],
         "outcome": attempt["outcome"] or "runs",
         "exit code": attempt["exit_code"],

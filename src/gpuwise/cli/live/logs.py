@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuwise.cli.client.errors import BrokenError, LiveError
-from gpuwise.cli.live.wait import leaving_alone
+from gpuwise.cli.live.wait import detached_on_interrupt
 from gpuwise.cli.options import JobArgument, Server
 from gpuwise.cli.show.jobs import ENDED, checked_ids
 
@@ -37,7 +37,7 @@ def logs_command(
     if not follow:
         copy(client, ids[0], begin)
         return
-    with leaving_alone(ids):
+    with detached_on_interrupt(ids):
         follow_log(server.connect, ids[0], begin)
 
 
@@ -68,11 +68,11 @@ def last_lines(client: Client, job: str, lines: int) -> int:
 
 def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
     """Writes a log to the output as it grows, until the job has ended; a server that restarts is waited for."""
-    from gpuwise.cli.client.http import PAUSE_S, patiently
+    from gpuwise.cli.client.http import PAUSE_S, ask_until_back
 
     while True:
         query = {"offset": begin, "follow": True}
-        stream = patiently(reconnect, lambda client: client.stream("jobs", job, "logs", query=query))  # noqa: B023
+        stream = ask_until_back(reconnect, lambda client: client.stream("jobs", job, "logs", query=query))  # noqa: B023
         try:
             for piece in stream:
                 _write(piece)
@@ -80,7 +80,7 @@ def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
         except BrokenError:
             time.sleep(PAUSE_S)
         else:
-            if patiently(reconnect, lambda client: client.get("jobs", job))["status"] in ENDED:
+            if ask_until_back(reconnect, lambda client: client.get("jobs", job))["status"] in ENDED:
                 return
 
 

@@ -37,21 +37,21 @@ def set_command(
     output: OutputOption = None,
 ) -> None:
     """Set a queue's limits (admin); what is not given stays as it is."""
-    said: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     if max_gpus is not None:
-        said["max_gpus"] = _limit("--max-gpus", max_gpus, float)
+        limits["max_gpus"] = _limit("--max-gpus", max_gpus, float)
     if max_jobs is not None:
-        said["max_jobs"] = _limit("--max-jobs", max_jobs, int)
+        limits["max_jobs"] = _limit("--max-jobs", max_jobs, int)
     if weight is not None:
-        said["weight"] = weight
+        limits["weight"] = weight
     if users is not None:
-        said["users"] = [] if users == "all" else [each for each in users.split(",") if each]
-    if not said:
+        limits["users"] = [] if users == "all" else [each for each in users.split(",") if each]
+    if not limits:
         raise GpuwiseError("say what to set: --max-gpus, --max-jobs, --weight or --users")
     client = server.connect()
     known = {queue["name"]: queue for queue in client.get("queues")["queues"]}.get(name, {})
     kept = {key: known[key] for key in ("max_gpus", "max_jobs", "weight", "users") if key in known}
-    listing([client.put("queues", name, body={**kept, **said})], output, _as_shown, COLUMNS)
+    listing([client.put("queues", name, body={**kept, **limits})], output, _as_shown, COLUMNS)
 
 
 def delete_command(name: NameArgument, *, server: Server) -> None:

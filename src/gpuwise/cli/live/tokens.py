@@ -10,7 +10,7 @@ import typer
 
 from gpuwise.cli.options import OutputOption, Server
 from gpuwise.cli.show.tables import listing, show
-from gpuwise.cli.show.times import both
+from gpuwise.cli.show.times import moment
 from gpuwise.core.records import Role
 from gpuwise.core.units import parse_duration_s
 
@@ -85,11 +85,11 @@ def _token(token: Any) -> dict[str, Any]:
         "id": token["id"],
         "user": token["user"],
         "role": token["role"],
-        "created": both(token["created_at"]),
-        "expires": both(expires) or "never",
+        "created": moment(token["created_at"]),
+        "expires": moment(expires) or "never",
         "state": "revoked" if token["revoked_at"] else "expired" if over else "valid",
     }
 
 
 def _entry(entry: Any) -> dict[str, Any]:
-    return {"when": both(entry["at"]), **{name: entry[name] for name in ENTRY}}
+    return {"when": moment(entry["at"]), **{name: entry[name] for name in ENTRY}}

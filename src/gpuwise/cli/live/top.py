@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuwise.cli.options import OutputOption, Server
-from gpuwise.cli.show.jobs import Job, called, progress_frac, status_word
+from gpuwise.cli.show.jobs import Job, progress_frac, short_name, status_word
 from gpuwise.cli.show.tables import cell, listing
 from gpuwise.cli.show.watch import watch
 from gpuwise.core.units import format_bytes, format_duration
@@ -103,7 +103,7 @@ def _jobs(jobs: Sequence[Job], wide: bool) -> Table:
         more = ("-" if speed is None else f"{cell('speed', speed)} samples/s", format_duration(job["gpu_s"]))
         table.add_row(
             job["id"],
-            called(job),
+            short_name(job),
             status_word(job),
             bar(progress_frac(job), 20 if wide else 8, "green"),
             "-" if loss is None else f"{loss:.4g}",

@@ -107,7 +107,7 @@ def _demo(deployment: LocalDeployment) -> Demo:
 
 
 def _collect_garbage_seldom() -> None:
-    """Leaves out what is there for good: looking through it all stopped every request for 0.1 s every few seconds."""
+    """Excludes what is there for good: collecting all of it stopped every request for 0.1 s every few seconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

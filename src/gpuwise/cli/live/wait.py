@@ -12,7 +12,7 @@ import typer
 
 from gpuwise.cli.client.errors import FAILED, INTERRUPTED
 from gpuwise.cli.options import JobsArgument, Server
-from gpuwise.cli.show.jobs import LIVE, Job, called, checked_ids, counts, existing_jobs, jobs_behind, status_word
+from gpuwise.cli.show.jobs import LIVE, Job, checked_ids, counts, existing_jobs, jobs_with_ids, short_name, status_word
 from gpuwise.cli.show.tables import printable
 from gpuwise.cli.show.times import span
 
@@ -31,8 +31,8 @@ def wait_command(ids: JobsArgument, *, server: Server) -> None:
 
 
 def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -> None:
-    """Waits until jobs have ended, says how, and leaves with their exit code."""
-    with leaving_alone(ids):
+    """Waits until jobs have ended, prints how, and exits with their code."""
+    with detached_on_interrupt(ids):
         if announce and sys.stderr.isatty():
             print(
                 f"waiting for {_named(ids)}; Ctrl-C ends the waiting, not the job{'s' * (len(ids) > 1)}",
@@ -45,18 +45,18 @@ def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -
 
 
 def until_ended(reconnect: Reconnect, ids: Sequence[str]) -> list[Job]:
-    """The jobs behind some ids when all have ended."""
-    from gpuwise.cli.client.http import patiently
+    """The jobs with some ids when all have ended."""
+    from gpuwise.cli.client.http import ask_until_back
 
     pause_s = FIRST_PAUSE_S
-    while patiently(reconnect, lambda client: jobs_behind(client, ids, LIVE, limit=1)):
+    while ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids, LIVE, limit=1)):
         time.sleep(pause_s)
         pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
-    return patiently(reconnect, lambda client: jobs_behind(client, ids))
+    return ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids))
 
 
 @contextmanager
-def leaving_alone(ids: Sequence[str]) -> Iterator[None]:
+def detached_on_interrupt(ids: Sequence[str]) -> Iterator[None]:
     """Says on Ctrl-C that it ends the waiting, not the jobs."""
     try:
         yield
@@ -86,7 +86,7 @@ def summary(jobs: Sequence[Job]) -> str:
         began = job["started_at"]
         took = f" after {span(job['ended_at'] - began)}" if began and job["ended_at"] else ""
         why = f": {printable(job['why_ended'])}" if job["why_ended"] else ""
-        return f"job {job['id']} ({called(job)}) {status_word(job)}{took}{why}"
+        return f"job {job['id']} ({short_name(job)}) {status_word(job)}{took}{why}"
     bad = sorted((job["id"] for job in jobs if job["status"] != "succeeded"), key=lambda uid: (len(uid), uid))
     named = f" ({', '.join(bad[:_MOST_NAMED])}{', …' if len(bad) > _MOST_NAMED else ''})" if bad else ""
     return f"{len(jobs)} jobs: {counts(jobs)}{named}"

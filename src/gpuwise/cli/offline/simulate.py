@@ -68,7 +68,7 @@ class FileOptions:
         """Writes those that are asked for."""
         for kind in ("report", "plot", "journal", "jobs"):
             if (path := getattr(self, kind)) is not None:
-                comparison.write(writable(path), kind)
+                getattr(comparison, f"write_{kind}")(writable(path))
                 if kind in ("report", "plot"):
                     print(f"{kind}: {path}", file=sys.stderr)
 

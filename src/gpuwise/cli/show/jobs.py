@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwise.cli.client.errors import LiveError, NoSuchJobError
 from gpuwise.cli.show.tables import printable, shortened
-from gpuwise.cli.show.times import both, relative
+from gpuwise.cli.show.times import moment, relative
 from gpuwise.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Jo
     return found
 
 
-def jobs_behind(
+def jobs_with_ids(
     client: Client, ids: Sequence[str], statuses: Sequence[str] = (), limit: int | None = None
 ) -> list[Job]:
     """The jobs with some ids, or the tasks of the arrays with them."""
@@ -70,8 +70,8 @@ def jobs_behind(
 
 
 def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
-    """The jobs with some ids, or the tasks of the arrays with them; an error if there is none with one of them."""
-    found = jobs_behind(client, ids)
+    """The jobs with some ids, or the tasks of the arrays with them; an error if one of the ids is not known."""
+    found = jobs_with_ids(client, ids)
     known = {job["id"] for job in found} | {array_of(job) for job in found}
     for each in ids:
         if each not in known:
@@ -80,7 +80,7 @@ def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
 
 
 def with_estimates(client: Client, jobs: Sequence[Job]) -> list[Job]:
-    """Jobs with what the queue knows of those that have not ended: when they should start and end, why they wait."""
+    """Jobs, those that have not ended with the queue's estimates of their start and end, and why they wait."""
     if all(job["status"] in ENDED for job in jobs):
         return list(jobs)
     queued = {job["id"]: job for job in client.get("queue")["jobs"]}
@@ -92,7 +92,7 @@ def array_of(job: Job) -> str:
     return str(job["id"]).partition("-")[0]
 
 
-def called(job: Job) -> str:
+def short_name(job: Job) -> str:
     """A job's name, or else its command, short."""
     return shortened(str(job["name"]) or command_line(job), _NAME_WIDTH)
 
@@ -136,7 +136,7 @@ def as_shown(job: Job) -> dict[str, Any]:
     gpus = (job.get("held_gpus") or job["gpus"]) * job["gpu_frac"]
     return {
         "id": job["id"],
-        "name": called(job),
+        "name": short_name(job),
         "user": job["user"],
         "queue": job["queue"],
         "status": status_word(job),
@@ -149,8 +149,8 @@ def as_shown(job: Job) -> dict[str, Any]:
         "samples/s": job["samples_per_s"],
         "priority": job["priority"],
         "position": job.get("position"),
-        "submitted": both(job["submitted_at"]),
+        "submitted": moment(job["submitted_at"]),
         "run_time_s": job["duration_s"],
-        "deadline": both(job["deadline_s"]),
+        "deadline": moment(job["deadline_s"]),
         "why": job.get("why") or job["why_ended"],
     }

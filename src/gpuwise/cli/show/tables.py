@@ -1,4 +1,4 @@
-"""Rows for people, as tables that fit a terminal, and for programs, as JSON or CSV with all there is."""
+"""Rows for people, as tables that fit a terminal, and for programs, as JSON or CSV with all fields."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _print_table(drawn: Table, columns: int, wide: bool) -> None:
 
 
 def fitting(rows: Sequence[Row], columns: Sequence[str], drop: Sequence[str], width: int | None = None) -> list[str]:
-    """The columns that there is something in and room for; without a terminal there is room for all."""
+    """The columns that are not empty and that there is room for; without a terminal there is room for all."""
     kept = [name for name in columns if name not in drop or any(row.get(name) not in (None, "") for row in rows)]
     if width is None:
         if not sys.stdout.isatty():

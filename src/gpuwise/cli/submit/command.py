@@ -42,10 +42,10 @@ def submit_command(**given: Any) -> None:
     """
     from gpuwise.cli.submit.submission import Submission
 
-    said = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
-    if "env" in said:
-        said["env"] = _environment(said["env"])
-    drafts = drafts_of(given["words"], said)
+    options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
+    if "env" in options:
+        options["env"] = _environment(options["env"])
+    drafts = drafts_of(given["words"], options)
     submission = Submission(Server(given["server"], given["state"]).connect, drafts, given["output"])
     if given["dry_run"]:
         submission.show_forecast()
@@ -86,19 +86,19 @@ ACTIONS = {
 set_parameters(submit_command, _parameters())
 
 
-def drafts_of(words: list[str], said: dict[str, object]) -> list[Draft]:
+def drafts_of(words: list[str], options: dict[str, object]) -> list[Draft]:
     """The jobs that a command line asks for, in the order to submit them."""
     from gpuwise.cli.submit.draft import Draft
     from gpuwise.cli.submit.job_file import read_jobfile
 
     if not words[0].endswith(SUFFIX):
-        return [Draft().with_options({"command": words, **said})]
+        return [Draft().with_options({"command": words, **options})]
     if len(words) > 1:
         raise GpuwiseError(f"give a job file or a command, not {words[0]} and {words[1]!r}")
     drafts = read_jobfile(Path(words[0]))
-    if len(drafts) > 1 and (single := sorted({"name", "after"} & said.keys())):
+    if len(drafts) > 1 and (single := sorted({"name", "after"} & options.keys())):
         raise GpuwiseError(f"--{single[0]} is for one job, and {words[0]} has {len(drafts)}")
-    return [draft.with_options(said) for draft in drafts]
+    return [draft.with_options(options) for draft in drafts]
 
 
 def _environment(given: list[str]) -> dict[str, str]:

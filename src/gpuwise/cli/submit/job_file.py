@@ -78,8 +78,8 @@ class _Source:
             if key not in FIELDS:
                 near = ", ".join(nearest_names(key, FIELDS))
                 raise GpuwiseError(f"{labels[key]} is not a key of a job" + (f"; did you mean {near}?" if near else ""))
-        said = {key: FIELDS[key].read(labels[key], value) for key, value in table.items()}
-        return Draft(said, labels, f"{self._name}: job {number}" if number else self._name)
+        values = {key: FIELDS[key].read(labels[key], value) for key, value in table.items()}
+        return Draft(values, labels, f"{self._name}: job {number}" if number else self._name)
 
     def _label(self, number: int, key: str) -> str:
         line = self._lines.get((number, key))
@@ -100,18 +100,18 @@ def _lines_of_keys(text: str) -> dict[tuple[int, str], int]:
 
 def _placed(draft: Draft, path: Path) -> Draft:
     """With its working folder seen from the file's."""
-    folder = draft.said.get("workdir")
+    folder = draft.values.get("workdir")
     if not folder:
         return draft
-    return replace(draft, said={**draft.said, "workdir": os.path.join(path.parent, os.path.expanduser(folder))})
+    return replace(draft, values={**draft.values, "workdir": os.path.join(path.parent, os.path.expanduser(folder))})
 
 
 def _below(shared: Draft, own: Draft) -> Draft:
     """A job's own keys over what all jobs of the file share."""
-    said = {**shared.said, **own.said}
-    if "env" in shared.said and "env" in own.said:
-        said["env"] = {**shared.said["env"], **own.said["env"]}
-    return replace(own, said=said, labels={**shared.labels, **own.labels})
+    values = {**shared.values, **own.values}
+    if "env" in shared.values and "env" in own.values:
+        values["env"] = {**shared.values["env"], **own.values["env"]}
+    return replace(own, values=values, labels={**shared.labels, **own.labels})
 
 
 # -- which jobs of a file wait for which -------------------------------------------------------------------------------
@@ -134,10 +134,10 @@ def _in_order(drafts: Sequence[Draft]) -> list[Draft]:
 
 def _linked(draft: Draft, names: Counter[str]) -> Draft:
     """A job with what it waits for split into names of the same file and ids."""
-    if "after" not in draft.said:
+    if "after" not in draft.values:
         return draft
-    local = tuple(name for name in draft.said["after"] if name in names)
-    ids = [each for each in draft.said["after"] if each not in names]
+    local = tuple(name for name in draft.values["after"] if name in names)
+    ids = [each for each in draft.values["after"] if each not in names]
     for name in local:
         if names[name] > 1:
             raise GpuwiseError(f"{draft.labels['after']} names {name!r}, and {names[name]} jobs are called that")
@@ -146,7 +146,7 @@ def _linked(draft: Draft, names: Counter[str]) -> Draft:
             near = ", ".join(map(printable, nearest_names(each, names)))
             hint = f"did you mean {near}?" if near else "write the id of a job, such as 17"
             raise GpuwiseError(f"{draft.labels['after']} names {each!r}, and no job of the file is called that; {hint}")
-    return replace(draft, after=local, said={**draft.said, "after": ids})
+    return replace(draft, after=local, values={**draft.values, "after": ids})
 
 
 def _lowest_first(graph: TopologicalSorter[int]) -> list[int]:

@@ -10,10 +10,10 @@ from uuid import uuid4
 from gpuwise.cli.client.errors import LiveError
 from gpuwise.cli.client.http import Client, Reconnect
 from gpuwise.cli.live.logs import follow_log
-from gpuwise.cli.live.wait import finish, leaving_alone
-from gpuwise.cli.show.jobs import Job, array_of, called, run_time
+from gpuwise.cli.live.wait import detached_on_interrupt, finish
+from gpuwise.cli.show.jobs import Job, array_of, run_time, short_name
 from gpuwise.cli.show.tables import Output, Row, is_for_people, listing, print_facts, show
-from gpuwise.cli.show.times import both
+from gpuwise.cli.show.times import moment
 from gpuwise.cli.submit.draft import Draft
 
 FORECAST = ("job", "start", "finish", "where", "run time", "ahead", "why")
@@ -56,7 +56,7 @@ class Submission:
         if len(self._drafts) > 1 or "array" in self._bodies[0]:
             raise LiveError("--follow shows the log of one job; use --wait for several")
         ids = self.send()
-        with leaving_alone(ids):
+        with detached_on_interrupt(ids):
             follow_log(self._reconnect, ids[0])
         finish(self._reconnect, ids, announce=False)
 
@@ -91,7 +91,7 @@ class Submission:
 
 
 def _line(uid: str, jobs: Sequence[Job]) -> str:
-    name = called(jobs[0])
+    name = short_name(jobs[0])
     if jobs[0]["array_index"] is None:
         return f"submitted job {uid} ({name})"
     return f"submitted array {uid} ({name}) of {len(jobs)} task{'s' * (len(jobs) > 1)}"
@@ -100,8 +100,8 @@ def _line(uid: str, jobs: Sequence[Job]) -> str:
 def _forecast(row: Row) -> dict[str, str]:
     return {
         "job": row["job"],
-        "start": both(row["estimated_start"]) or "not known",
-        "finish": both(row["estimated_finish"]) or "not known",
+        "start": moment(row["estimated_start"]) or "not known",
+        "finish": moment(row["estimated_finish"]) or "not known",
         "where": row["placement"] or "not known",
         "run time": run_time(row),
         "ahead": f"{row['ahead']} job{'s' * (row['ahead'] != 1)}",

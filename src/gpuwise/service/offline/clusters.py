@@ -82,9 +82,8 @@ def _nodes(entry: Any, first: int) -> list[NodeSpec]:
     if not 1 <= count <= MAX_NODES - first:
         raise GpuwiseError(f"count is {count}; a cluster has 1 to {MAX_NODES} nodes")
     prefix = values.pop("name", "n")
-    for name in ("gpu_type", "gpus"):
-        if name not in values:
-            raise GpuwiseError(f"a [[node]] has no {name}; each needs gpu_type and gpus")
+    if missing := [name for name in ("gpu_type", "gpus") if name not in values]:
+        raise GpuwiseError(f"a [[node]] has no {missing[0]}; each needs gpu_type and gpus")
     if count > 1 and (stated := [name for name in ("uid", "device_ids") if name in values]):
         raise GpuwiseError(f"count is {count}, and {stated[0]} is stated; it can be that of one node only")
     node = _filled(NodeSpec(name=prefix, **values), gpu_type(values["gpu_type"]))
@@ -125,6 +124,9 @@ _STATED: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
+_KINDS: Mapping[str, type] = {"gpu_type": str, "name": str, "uid": str, "gpus": int, "count": int}
+
+
 def _value(name: str, value: Any) -> Any:
     """A field's value, of the kind that the field has."""
     if name not in _FILE_FIELDS:
@@ -136,11 +138,7 @@ def _value(name: str, value: Any) -> Any:
             raise GpuwiseError(f"{name}: {error}") from None
     if name in _STATED:
         return _STATED[name](name, value)
-    kinds: type | tuple[type, ...] = (int, float)
-    if name in ("gpu_type", "name", "uid"):
-        kinds = str
-    elif name in ("gpus", "count"):
-        kinds = int
+    kinds = _KINDS.get(name, (int, float))
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise GpuwiseError(f"{name} is {value!r}; it must be {'text' if kinds is str else 'a number'}")
     return value

@@ -144,10 +144,7 @@ class Forecast(Sequence[Row]):
         return max(self.rows, key=lambda row: row.step_time_s.value)
 
     def for_job(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a job's request: run time, memory and utilization as predicted, where nothing is declared.
-
-        Of several GPU types that it may get, the slowest counts, and the others have their speeds.
-        """
+        """Fields of a job's request as predicted on the slowest GPU type, where nothing is declared."""
         row = self.slowest
         made: dict[str, Any] = {}
         if len(self.rows) > 1:

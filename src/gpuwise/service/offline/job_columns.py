@@ -29,6 +29,10 @@ def job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
         trace = trace_from_frame(trace)
     elif not isinstance(trace, Trace):
         trace = read_trace(os.fspath(trace))
+    return _trace_columns(trace), trace.name
+
+
+def _trace_columns(trace: Trace) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, entry in TRACED.items():
         cells = trace.jobs[name]
@@ -38,7 +42,7 @@ def job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
         known = {text: _from_cell(entry, text) for text in cells.unique()}
         if set(known.values()) != {entry.default}:  # a column of defaults need not be declared
             columns[name] = [known[text] for text in cells]
-    return columns, trace.name
+    return columns
 
 
 def _from_cell(entry: Entry, text: str) -> Any:

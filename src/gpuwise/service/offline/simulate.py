@@ -194,24 +194,29 @@ class Comparison:
     refused: Sequence[GpuwiseError]
     """Why the other policies could not run it."""
 
-    def write(self, path: Path, kind: Literal["report", "plot", "jobs", "journal"]) -> None:
-        """Writes an HTML report or charts of all results, or the jobs or the journal of the first."""
-        if kind == "report":
-            from gpuwise.sim.report import html_report
+    def write_report(self, path: Path) -> None:
+        """Writes an HTML page that compares the results."""
+        from gpuwise.sim.report import html_report
 
-            html_report(self.results, path)
-        elif kind == "plot":
-            from gpuwise.sim.plots import save
+        html_report(self.results, path)
 
-            save(self.results, path)
-        elif kind == "journal":
-            self.results[0].engine.journal.write(path)
-        else:
-            frame = self.results[0].to_frame()
-            try:
-                frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
-            except OSError as error:
-                raise GpuwiseError(f"{path}: {error.strerror or error}") from None
+    def write_plot(self, path: Path) -> None:
+        """Writes charts of the results as .png or .svg."""
+        from gpuwise.sim.plots import save
+
+        save(self.results, path)
+
+    def write_journal(self, path: Path) -> None:
+        """Writes the journal of the first result, one line per record."""
+        self.results[0].engine.journal.write(path)
+
+    def write_jobs(self, path: Path) -> None:
+        """Writes the first result's jobs, one row per job, as .csv or .parquet."""
+        frame = self.results[0].to_frame()
+        try:
+            frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+        except OSError as error:
+            raise GpuwiseError(f"{path}: {error.strerror or error}") from None
 
 
 def compare(
