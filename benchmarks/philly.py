@@ -7,7 +7,7 @@ import resource
 from time import perf_counter
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.service.offline.data import data_dir
+from gpuwise.service.offline.catalogue import data_dir
 from gpuwise.service.offline.simulate import simulate
 from gpuwise.sim.traces.files import read_trace
 from gpuwise.sim.traces.trace import Trace, prolong

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from unittest.mock import patch
 
-from gpuwise.cli.main import app, main
+from gpuwise.cli.main import main
 
 COMMAND = (sys.executable, "-m", "gpuwise.cli.main")
 HEADER = "id,submit_s,duration_s,gpus"
@@ -37,7 +37,6 @@ def process(*args: str, folder: Path) -> Answer:
 def gpuwise(*args: str, folder: Path) -> Answer:
     """Runs a command in a folder and in this process, which saves the time to start; an error that escapes is ours."""
     begun = perf_counter()
-    app.registered_commands.clear()  # main() adds them, once a process
     out, err, code = io.StringIO(), io.StringIO(), 0
     with chdir(folder), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", ["gpuwise", *args]):
         try:

@@ -88,7 +88,7 @@ def reply(body: object = None, status: int = 200, **headers: str) -> bytes:
     """A whole answer."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status} Said\r\nContent-Length: {len(data)}\r\n{more}\r\n".encode() + data
+    return f"HTTP/1.1 {status} Said\r\nConnection: close\r\nContent-Length: {len(data)}\r\n{more}\r\n".encode() + data
 
 
 def refused(status: int, message: str, **headers: str) -> bytes:
@@ -99,7 +99,11 @@ def refused(status: int, message: str, **headers: str) -> bytes:
 def chunked(pieces: Iterable[bytes], *, whole: bool = True) -> bytes:
     """An answer in pieces, cut off before its end unless ``whole``."""
     data = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
-    return b"HTTP/1.1 200 Said\r\nTransfer-Encoding: chunked\r\n\r\n" + data + (b"0\r\n\r\n" if whole else b"")
+    return (
+        b"HTTP/1.1 200 Said\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + data
+        + (b"0\r\n\r\n" if whole else b"")
+    )
 
 
 def job(uid: str = "17", **changes: object) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def test_what_stands_above_holds_for_all(folder: Path) -> None:
         '[[job]]\ncommand = "true"\n[[job]]\ncommand = "true"\ngpus = 1\n[job.env]\nB = "own"\n'
     )
     assert (one.body()["queue"], one.body()["gpus"], one.body()["env"]) == ("q", 2, {"A": "shared", "B": "shared"})
-    assert (two.body()["queue"], two.said["gpus"], two.body()["env"]) == ("q", 1, {"A": "shared", "B": "own"})
+    assert (two.body()["queue"], two.values["gpus"], two.body()["env"]) == ("q", 1, {"A": "shared", "B": "own"})
 
 
 def test_a_thousand_jobs_are_read_at_once(folder: Path) -> None:

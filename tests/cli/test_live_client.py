@@ -26,12 +26,13 @@ JOBS = reply({"jobs": [job()]})
 
 
 def client(url: str, timeout_s: float = 5.0, ca: Path | None = None) -> Client:
-    return Client(Target(url, TOKEN, "STATE/token", ca), timeout_s, pauses_s=(0.01, 0.01, 0.01))
+    return Client(Target(url, TOKEN, "STATE/token", ca), timeout_s)
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "BACKOFF_S", 0.005)
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ REFUSALS = {
     413: (LiveError, "what is wrong; shorten the command"),
     422: (LiveError, "what is wrong"),
     429: (LiveError, "what is wrong"),
-    500: (UnreachableError, "what is wrong; see its log"),
+    500: (UnreachableError, "what is wrong; see the controller log"),
     503: (UnreachableError, "what is wrong; try again in 7 s"),
 }
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from gpuwise.cli import live
 from gpuwise.cli.client.errors import EXIT_CODES
+from gpuwise.cli.main import add_live_commands, app
 from gpuwise.cli.submit.fields import FIELDS
 from gpuwise.cli.submit.job_file import read_jobfile
 
@@ -19,10 +19,10 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encod
 @pytest.fixture(scope="module")
 def commands() -> dict[str, typer.core.TyperCommand]:
     """The verbs by their names, those of groups with the group's."""
-    app = typer.Typer()
-    live.register(app)
+    live = typer.Typer()
+    add_live_commands(live)
     found = {}
-    for name, command in typer.main.get_group(app).commands.items():
+    for name, command in typer.main.get_group(live).commands.items():
         below = getattr(command, "commands", {})
         found |= {f"{name} {each}": below[each] for each in below} or {name: command}
     return found
@@ -54,7 +54,8 @@ def test_every_verb_has_a_server_and_a_state_folder(commands: dict[str, typer.co
 def test_first_sentences_of_help_are_whole_in_the_list_of_commands(
     commands: dict[str, typer.core.TyperCommand],
 ) -> None:
-    assert not [name for name, command in commands.items() if command.get_short_help_str(63).endswith("...")]
+    every = {**commands, **typer.main.get_group(app).commands}
+    assert not [name for name, command in every.items() if command.get_short_help_str(63).endswith("...")]
 
 
 def test_exit_codes_are_on_the_page() -> None:

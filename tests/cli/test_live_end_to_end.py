@@ -117,7 +117,7 @@ def test_suspend_and_resume(up: Up) -> None:
     until(lambda: up.status(uid) == "suspended", "the job to leave")
     assert "held" in up.right("why", uid)
     go.touch()
-    time.sleep(0.3)
+    assert up.run("submit", "--wait", "true").code == 0  # it could have been resumed since
     assert up.status(uid) == "suspended"
     assert up.right("resume", uid).startswith(f"job {uid} (suspended) is ")
     assert up.run("wait", uid).code == 0
@@ -149,7 +149,7 @@ def test_why_a_job_waits(up: Up) -> None:
     first, go = up.begin_job("both", gpus=2)
     second = up.submit("--name", "waits", "--duration", "5s", "true")
     assert up.right("why", second) == (
-        f"job {second} needs 1 GPU; 0 of 2 such GPUs are idle, at most 0 on one node (place 1 in line)\n"
+        f"job {second} needs 1 GPU; 0 of 2 such GPUs are idle, at most 0 on one node (position 1 in the queue)\n"
     )
 
     def queued() -> dict[str, Any]:
@@ -244,7 +244,7 @@ def test_who_stops_looking_does_not_stop_the_job(verb: str, seen: str, up: Up) -
     uid, go = up.begin_job(f"left-{verb[:4]}")
     code, text = up.on_terminal(*verb.split(), uid, leave_after=seen)
     assert code == 130
-    assert f"gpuwise: job {uid} goes on; look with gpuwise queue, end it with gpuwise cancel" in text
+    assert f"gpuwise: job {uid} continues; look with gpuwise queue, stop it with gpuwise cancel" in text
     assert up.status(uid) in ("starting", "running")
     up.end_job(uid, go)
 
@@ -265,7 +265,7 @@ def test_a_service_that_is_killed_and_started_again_is_waited_for(up: Up) -> Non
         assert log.communicate(timeout=60)[0] == "gone\n"
         _, told = wait.communicate(timeout=60)
     assert (log.returncode, wait.returncode) == (0, 0)
-    assert "jobs go on without it" in told
+    assert "jobs continue without it" in told
     assert f"job {uid} (survivor) succeeded" in told
     assert [launch["number"] for launch in up.job(uid)["launches"]] == [1]
 

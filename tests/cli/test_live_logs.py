@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from live_scripted import TOKEN, chunked, job, reply, scripted
 
-from gpuwise.cli.client import reconnect as patience
+from gpuwise.cli.client import http as patience
 from gpuwise.cli.client.http import Client
 from gpuwise.cli.client.target import Target
 from gpuwise.cli.live import logs

@@ -14,15 +14,16 @@ from live_scripted import TOKEN, job, reply, scripted
 from rich.console import Console, RenderableType
 
 from gpuwise.cli.client.errors import UnreachableError
-from gpuwise.cli.live.completion import complete_policies
 from gpuwise.cli.live.queue import COLUMNS, DROP
+from gpuwise.cli.live.top import bar, draw
+from gpuwise.cli.options import complete_policies
 from gpuwise.cli.show import watch
-from gpuwise.cli.show.dashboard import bar, draw
-from gpuwise.cli.show.jobs import as_shown
-from gpuwise.cli.show.tables import fitting, printable
-from gpuwise.cli.show.times import both, local, relative, span
-from gpuwise.cli.show.watch import table
+from gpuwise.cli.show.jobs import ENDED, LIVE, SOURCES, as_shown
+from gpuwise.cli.show.tables import fitting, printable, table
+from gpuwise.cli.show.times import local, moment, relative, span
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.job.life_cycle import Status
+from gpuwise.core.job.needs import Source
 
 NOW = 1.7e9
 
@@ -45,8 +46,8 @@ def test_lengths_round_to_the_unit() -> None:
 def test_moments_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(local(NOW, NOW)) == len("12:34:56")
     assert len(local(NOW, NOW + 3 * 86400)) == len("2023-11-14 12:34:56")
-    assert both(NOW, NOW) == f"{local(NOW, NOW)} (now)"
-    assert (local(None), relative(None), both(None)) == ("", "", "")
+    assert moment(NOW, NOW) == f"{local(NOW, NOW)} (now)"
+    assert (local(None), relative(None), moment(None)) == ("", "", "")
     assert local(1e20, NOW) == "1e+20"
 
 
@@ -62,7 +63,7 @@ def test_help_needs_neither_network_nor_drawing(words: list[str]) -> None:
     done = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, check=True)
     loaded = done.stdout.rsplit("LOADED", 1)[1].split()
     assert "gpuwise.cli.submit.command" in loaded
-    assert not {"http.client", "ssl", "rich", "numpy", "gpuwise.core.job.table"} & set(loaded)
+    assert not {"http.client", "ssl", "urllib3", "rich", "numpy", "gpuwise.core.job.table"} & set(loaded)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -97,6 +98,11 @@ def test_columns_with_nothing_in_them_are_left_out() -> None:
 
 def test_what_is_not_printable_is_spelt_out() -> None:
     assert printable("a\x1b[31m\nb ü €") == "a\\x1b[31m\\nb ü €"
+
+
+def test_every_status_and_every_source_of_a_forecast_is_known() -> None:
+    assert {*LIVE, *ENDED} == {status.name.lower() for status in Status if status is not Status.DECLARED}
+    assert SOURCES.keys() == set(Source)
 
 
 # -- top ---------------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_options_count_more_than_the_file(words: str, submit: Submit) -> None:
 
 WRONG = {
     "GPUs below 0": (["--gpus", "-1", "true"], "--gpus is '-1'; it must be a number such as 2"),
-    "no run time": (["--duration", "0s", "true"], "--duration is '0s'; it must be a time such as 90"),
+    "no run time": (["--duration", "0s", "true"], "--duration is 0.0; it must be a number of seconds above 0"),
     "value": (["--gpus", "many", "true"], "--gpus is 'many'; it must be a number such as 2"),
     "range": (["--retries", "500", "true"], "--retries is 500; it must be a whole number from 0 to 100"),
     "field of another name": (["--grace", "2h", "true"], "--grace is 7200.0; it must be a number of"),
@@ -196,7 +196,7 @@ def test_a_dry_run_says_when_and_where_and_on_what_grounds(submit: Submit) -> No
     assert facts["where"].strip() == "box:0"
     assert facts["run time"].strip() == "1h00m, from earlier runs"
     assert facts["start"].strip().startswith("2033-05-")
-    assert facts["in line"].strip() == "2 jobs"
+    assert facts["ahead"].strip() == "2 jobs"
 
 
 def test_a_dry_run_for_programs(submit: Submit) -> None:
@@ -325,7 +325,7 @@ def test_where_the_speed_of_devices_is_not_known_nothing_is_foreseen(submit: Sub
 def test_what_only_a_forecast_needs_is_refused_without_a_model(submit: Submit) -> None:
     answer, _ = submit("--precision", "bf16", "--", "true")
     assert answer.code == 2
-    assert "--precision is for a forecast; say which model it is of, too" in answer.err
+    assert "--precision is for a forecast; give the model, too" in answer.err
 
 
 def test_a_batch_may_be_declared_without_a_model(submit: Submit) -> None:

@@ -13,7 +13,7 @@ import pytest
 from command import Answer, gpuwise
 from live_scripted import TOKEN, Scripted, chunked, job, refused, reply, scripted
 
-from gpuwise.cli.client import reconnect as patience
+from gpuwise.cli.client import http as patience
 from gpuwise.cli.client.errors import LiveError
 from gpuwise.cli.live import wait as waiting
 from gpuwise.cli.show.jobs import checked_ids
@@ -206,7 +206,7 @@ def test_all_about_a_job(run: Run) -> None:
     assert facts["command"].strip() == "python train.py"
     assert facts["progress"].strip() == "step 30 of 120 (25 %), loss 0.25, 1,000 samples/s"
     assert facts["run time"].strip() == "1h00m, as declared"
-    assert facts["should end"].strip().startswith("2033-05-")
+    assert facts["estimated end"].strip().startswith("2033-05-")
     assert "suspended" in shown
     (row,) = json.loads(right(run, "show 17 -o json", *script))
     assert row["launches"] == [ATTEMPT]
@@ -242,7 +242,7 @@ WHY = {
 
 
 def test_why(run: Run) -> None:
-    assert right(run, "why 17", JOBS, reply(WHY)) == "job 17 needs 2 GPUs (place 3 in line)\n"
+    assert right(run, "why 17", JOBS, reply(WHY)) == "job 17 needs 2 GPUs (position 3 in the queue)\n"
     assert json.loads(right(run, "why 17 -o json", JOBS, reply(WHY))) == [WHY]
     (row,) = records(right(run, "why 17 -o csv", JOBS, reply(WHY)))
     assert json.loads(row["numbers"]) == {"gpus": 2.0}
@@ -252,7 +252,7 @@ def test_why_of_a_large_array_is_asked_at_once(run: Run) -> None:
     tasks = [job(f"17-{n}", status="pending" if n else "failed", why_ended="" if n else "broke") for n in range(30)]
     queued = [{**task, "why": "needs 1 GPU", "position": n} for n, task in enumerate(tasks) if n]
     answer, server = run("why 17", reply({"jobs": tasks}), reply({"jobs": queued}))
-    assert answer.out.splitlines()[:2] == ["job 17-0 broke", "job 17-1 needs 1 GPU (place 1 in line)"]
+    assert answer.out.splitlines()[:2] == ["job 17-0 broke", "job 17-1 needs 1 GPU (position 1 in the queue)"]
     assert len(server.asked) == 2
 
 
@@ -358,7 +358,7 @@ def test_a_server_that_goes_and_comes_is_waited_for(run: Run, monkeypatch: pytes
     answer, _ = run("wait 17", JOBS, JOBS, *[refused(503, "stopping", Retry_After="0")] * 9, NONE, done)
     assert answer.code == 0
     first, last = answer.err.splitlines()
-    assert first == "gpuwise: stopping; jobs go on without it, and so do I when it is back"
+    assert first == "gpuwise: stopping; jobs continue without it; waiting for it to return"
     assert last.startswith("job 17 (resnet) succeeded")
 
 
@@ -449,7 +449,7 @@ def test_a_new_tokens_secret_is_all_a_pipe_gets(run: Run) -> None:
 def test_tokens_are_listed_and_revoked(run: Run) -> None:
     tokens = [TOKENS, {**TOKENS, "id": "cd", "expires_at": 1.0}, {**TOKENS, "id": "ef", "revoked_at": 1.7e9}]
     shown = right(run, "tokens list -o table", reply({"tokens": tokens}))
-    assert [line.split()[-1] for line in shown.splitlines()[3:6]] == ["good", "expired", "revoked"]
+    assert [line.split()[-1] for line in shown.splitlines()[3:6]] == ["valid", "expired", "revoked"]
     assert right(run, "tokens revoke ef", reply(tokens[2])) == "token ef of ada is revoked\n"
 
 

@@ -26,7 +26,7 @@ from gpuwise.core.job.table import JobTable
 from gpuwise.core.records import JobRecord
 from gpuwise.engine.journal import job_spec, replay
 from gpuwise.engine.snapshot import restore, snapshot
-from gpuwise.service.offline.simulate import _job_columns
+from gpuwise.service.offline.job_columns import job_columns
 from gpuwise.sim.traces.files import read_trace, trace_from_frame, write_trace
 from gpuwise.sim.traces.schema import TRACE_SCHEMA
 
@@ -111,7 +111,7 @@ def test_every_property_goes_through_a_trace(given: dict[str, Any], tmp_path: An
     cells = {name: [entries(JobNeeds)[name].kind.cell(value)] for name, value in given.items()}
     columns = {"submit_s": [0.0], "duration_s": [60.0], "gpus": [1], **cells}
     write_trace(trace_from_frame(pl.DataFrame(columns)), tmp_path / "a.csv")
-    columns, _ = _job_columns(read_trace(tmp_path / "a.csv"))
+    columns, _ = job_columns(read_trace(tmp_path / "a.csv"))
     assert {name: columns[name][0] for name in given} == given
 
 

@@ -242,7 +242,7 @@ def test_a_job_that_may_only_be_on_a_slice_gets_one(policy):
 
 @pytest.mark.parametrize(("policy", "spec"), [("fifo", "1x1:A100"), ("mig", "1x1:V100"), ("share", "1x1:V100")])
 def test_a_job_that_may_only_be_on_a_slice_is_refused_where_there_are_none(policy, spec):
-    with pytest.raises(GpuwiseError, match="does not hold even when it is empty"):
+    with pytest.raises(GpuwiseError, match="does not have even when it is empty"):
         simulate([small("a", sharing=ONLY_MIG)], spec, policy)
 
 
@@ -286,9 +286,9 @@ def test_gpu_types_that_cannot_be_cut_so_stay_whole():
 
 
 def test_jobs_that_fit_no_slice_of_a_static_cut_are_refused():
-    with pytest.raises(GpuwiseError, match="does not hold even when it is empty"):
+    with pytest.raises(GpuwiseError, match="does not have even when it is empty"):
         simulate([small("a", gpu_memory_bytes=6 * GIB)], "1x1:A100", "mig-static?layout=1g.5gb+1g.5gb")
-    with pytest.raises(GpuwiseError, match="does not hold even when it is empty"):
+    with pytest.raises(GpuwiseError, match="does not have even when it is empty"):
         simulate([job("gang", 100, 2)], "1x2:A100", "mig-static")
 
 

@@ -110,7 +110,7 @@ def test_every_placement_places_gangs(placement: str) -> None:
 
 def test_a_gang_that_can_never_be_whole_is_too_large() -> None:
     too_many = gang("x", 0.0, Role("worker", 1, gpus=1), Role("ps", 20, cpus=4.0))
-    with pytest.raises(Exception, match="does not hold even when it is empty"):
+    with pytest.raises(Exception, match="does not have even when it is empty"):
         simulate([too_many], SMALL, "fifo")
 
 

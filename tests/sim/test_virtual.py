@@ -343,7 +343,7 @@ def test_a_negative_forecast_error_is_refused():
 
 
 def test_a_job_larger_than_the_cluster_is_an_error_that_names_it():
-    with pytest.raises(GpuwiseError, match=r"job 'big' asks for 9 GPUs.*1x8:V100 does not hold even when it is empty"):
+    with pytest.raises(GpuwiseError, match=r"job 'big' asks for 9 GPUs.*1x8:V100 does not have even when it is empty"):
         run([job("ok", 1, 8), job("big", 1, 9)], "1x8:V100")
 
 

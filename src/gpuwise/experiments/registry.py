@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuwise.core.errors import UnknownNameError
 from gpuwise.experiments import colocation, priority, sharing, validation
 from gpuwise.experiments.rows import Row
-from gpuwise.service.offline.data import data_dir
+from gpuwise.service.offline.catalogue import data_dir
 
 EXPERIMENTS: Mapping[str, Callable[[Path], list[Row]]] = {
     "validation": validation.rows,

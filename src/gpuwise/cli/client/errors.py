@@ -1,8 +1,15 @@
-"""What can go wrong between the command line and the server, each with its exit code."""
+"""What can go wrong between the command line and the server: errors with their exit codes, and refusals in words."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from gpuwise.core.errors import GpuwiseError
+
+if TYPE_CHECKING:
+    from gpuwise.cli.client.target import Target
 
 FAILED, REFUSED, UNREACHABLE, NOT_PERMITTED, NO_SUCH_JOB, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
@@ -16,8 +23,6 @@ class LiveError(GpuwiseError):
     """A request that came to nothing."""
 
     exit_code = REFUSED
-    later_s: float | None = None
-    """After how long the server says that it may be asked again."""
 
 
 class UnreachableError(LiveError):
@@ -40,3 +45,47 @@ class NoSuchJobError(LiveError):
     """There is no such job, or it is another user's."""
 
     exit_code = NO_SUCH_JOB
+
+
+_MEANINGS: Mapping[int, tuple[type[LiveError], str, str]] = {
+    # what is wrong where the server does not say, and what to do
+    400: (LiveError, "the server does not understand the request", ""),
+    401: (
+        NotPermittedError,
+        "the token is not accepted",
+        "it came from {token_from}; an admin makes a new one with: gpuwise tokens create USER",
+    ),
+    403: (NotPermittedError, "this token may not do that", "an admin can, or can give you another role"),
+    404: (LiveError, "{url} has no {path}", "is it a gpuwise server, as new as this command?"),
+    409: (LiveError, "the job's status does not allow that", "see it with: gpuwise show ID"),
+    413: (LiveError, "the request is too large", "shorten the command, the environment or the array"),
+    422: (LiveError, "the server refuses a value in the request", ""),
+    429: (LiveError, "the server has had too many requests", "try again in {later_s} s"),
+    503: (UnreachableError, "{url} cannot serve now", "try again in {later_s} s"),
+}
+
+
+def refusal(target: Target, path: str, status: int, headers: Mapping[str, str], body: bytes) -> LiveError:
+    """The error that an answer other than 2xx stands for."""
+    message = _message(body)
+    if 300 <= status < 400:
+        return LiveError(f"{target.url} sends us to {headers.get('Location', 'elsewhere')}; give that as --server")
+    if status == 404 and message and path.startswith("/v1/jobs/"):
+        return NoSuchJobError(message)
+    kind, what, hint = _MEANINGS.get(status, (UnreachableError, "{url} failed with {status}", "see the controller log"))
+    later_s = headers.get("Retry-After", "")
+    words = {
+        "url": target.url, "path": path, "status": status, "token_from": target.token_from,
+        "later_s": later_s if later_s.isdecimal() else "1",
+    }  # fmt: skip
+    hint = "" if message and status in (404, 409, 429) else hint.format(**words)
+    return kind("; ".join(filter(None, (message or what.format(**words), hint))))
+
+
+def _message(body: bytes) -> str:
+    """What the server says is wrong; empty if it does not say so as a gpuwise server would."""
+    try:
+        said = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return said.strip() if isinstance(said, str) else ""

@@ -1,36 +1,62 @@
-"""Speaks to the server: one connection a request, JSON in, JSON out, and streams."""
+"""The client of the REST API: JSON in, JSON out, and streams."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.client import IncompleteRead
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from gpuwise.cli.client.errors import BrokenError, LiveError, UnreachableError
-from gpuwise.cli.client.refusals import refusal
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, connection_from_url
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProtocolError
+from urllib3.exceptions import TimeoutError as NoAnswerError
+from urllib3.util import Retry
+
+from gpuwise.cli.client.errors import BrokenError, LiveError, UnreachableError, refusal
 from gpuwise.cli.client.target import START_IT, Target, find_target
 
-PAUSES_S = (0.2, 0.5, 1.0)
-"""How long to wait before a request is sent again after its connection broke."""
+TIMEOUT_S = 30.0
+RETRIES = 3
+BACKOFF_S = 0.25
+"""Retries come at once, after 2 of these, after 4."""
 LONGEST_PAUSE_S = 2.0
-"""How long to wait at most when the server says later."""
+"""Maximum wait when the server says later."""
+PATIENCE_S = 120.0
+"""How long a server that has answered before may be away."""
+PAUSE_S = 0.5
 
-Connection = http.client.HTTPConnection
-Answer = tuple[bytes, http.client.HTTPMessage]
-"""The body and the headers."""
 Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
+T = TypeVar("T")
 
 
 def connect(server: str | None = None, state: Path | None = None) -> Client:
     """A client of the server that the options, the environment or the state folder name."""
     return Client(find_target(server, state))
+
+
+Reconnect = Callable[[], "Client"]
+
+
+def ask_until_back(reconnect: Reconnect, ask: Callable[[Client], T]) -> T:
+    """Asks a server that has answered before, again while it is away; it may return at another address."""
+    deadline: float | None = None
+    while True:
+        try:
+            return ask(reconnect())
+        except UnreachableError as error:
+            if deadline is None:
+                deadline = time.monotonic() + PATIENCE_S
+                reason = str(error).partition(";")[0]
+                print(f"gpuwise: {reason}; jobs continue without it; waiting for it to return", file=sys.stderr)
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
 
 
 class Reply(dict[str, Any]):
@@ -43,114 +69,92 @@ class Reply(dict[str, Any]):
 class Client:
     """One server, and what it is asked."""
 
-    def __init__(self, target: Target, timeout_s: float = 30.0, pauses_s: Sequence[float] = PAUSES_S) -> None:
+    def __init__(self, target: Target, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> None:
         self.target = target
         self._timeout_s = timeout_s
-        self._pauses_s = pauses_s
+        self._retries = retries
+        tls = {"ssl_context": self._tls()} if target.is_secure else {}
+        self._pool: HTTPConnectionPool = connection_from_url(target.url, timeout=timeout_s, **tls)
 
     def get(self, *path: str, query: Query | None = None) -> Any:
-        """What is there; asked again when the connection breaks."""
-        return self._parsed(*self._repeat("GET", _path(path, query), None, {}))
+        """What is there."""
+        return self._parsed(self._request("GET", path, query))
 
     def post(self, *path: str, body: Any = None, key: str | None = None, query: Query | None = None) -> Any:
         """Asks for something to be done; with a key it is sent again when the connection breaks, and done once."""
-        if key is None:
-            return self._parsed(*self._ask("POST", _path(path, query), body, {}))
-        return self._parsed(*self._repeat("POST", _path(path, query), body, {"Idempotency-Key": key}))
+        return self._parsed(self._request("POST", path, query, body, key))
 
     def put(self, *path: str, body: Any) -> Any:
         """Sets something."""
-        return self._parsed(*self._ask("PUT", _path(path, None), body, {}))
+        return self._parsed(self._request("PUT", path, body=body))
 
     def delete(self, *path: str) -> Any:
         """Removes something."""
-        return self._parsed(*self._ask("DELETE", _path(path, None), None, {}))
+        return self._parsed(self._request("DELETE", path))
 
-    def read(self, *path: str, query: Query | None = None) -> Answer:
-        """What is there as it is, with the headers of the answer."""
-        return self._repeat("GET", _path(path, query), None, {})
+    def read(self, *path: str, query: Query | None = None) -> tuple[bytes, Mapping[str, str]]:
+        """The body and the headers of an answer as they are."""
+        answer = self._request("GET", path, query)
+        return answer.data, answer.headers
 
     def stream(self, *path: str, query: Query | None = None) -> Iterator[bytes]:
         """An answer in pieces, as they come; `BrokenError` when it ends before its end."""
-        with self._speaking():
-            return self._pieces(*self._send("GET", _path(path, query), None, {}))
+        return self._pieces(self._request("GET", path, query, stream=True))
 
-    def _pieces(self, connection: Connection, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _pieces(self, answer: BaseHTTPResponse) -> Iterator[bytes]:
         try:
-            while True:
-                with self._speaking():
-                    piece = answer.read1(1 << 16)
-                if not piece:
-                    return
+            while piece := answer.read1(1 << 16):
                 yield piece
+        except HTTPError as error:
+            raise self._failure(error) from None
         finally:
             answer.close()
-            connection.close()
 
-    # -- one request ----------------------------------------------------------------------------------------------
+    def _request(
+        self, method: str, path: Sequence[str], query: Query | None = None, body: Any = None, key: str | None = None,
+        stream: bool = False,
+    ) -> BaseHTTPResponse:  # fmt: skip
+        """Sends a request, and sends it again where that does no harm: GET, and POST with a key."""
+        resource = "/v1/" + "/".join(quote(part, safe="") for part in path)
+        url = urlsplit(self.target.url).path + resource + _search(query)
+        payload = None if body is None else json.dumps(body).encode()
+        harmless = (method == "GET" and not stream) or key is not None
+        retries: Retry = _Retry(self._retries if harmless else 0, backoff_factor=BACKOFF_S, raise_on_status=False)
+        try:
+            while True:
+                answer = self._pool.urlopen(
+                    method, url, payload, self._headers(body is not None, key), retries, redirect=False,
+                    preload_content=not stream,
+                )  # fmt: skip
+                if stream or not _is_cut_off(answer):
+                    break
+                retries = (answer.retries or retries).increment(method, url, error=CUT_OFF)
+                retries.sleep()
+            if not 200 <= answer.status < 300:
+                raise refusal(self.target, resource, answer.status, answer.headers, answer.data)
+        except HTTPError as error:
+            raise self._failure(error, is_safe=method == "GET") from None
+        return answer
 
-    def _repeat(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:
-        """Asks until there is an answer: again after a break, while the server is away then, and when it says later."""
-        broke = False
-        for pause_s in (*self._pauses_s, None):
-            try:
-                return self._ask(method, path, body, headers)
-            except LiveError as error:
-                broke = broke or isinstance(error, BrokenError)
-                again = error.later_s is not None or (broke and isinstance(error, UnreachableError))
-                if pause_s is None or not again:
-                    raise
-                time.sleep(pause_s if error.later_s is None else min(error.later_s, LONGEST_PAUSE_S))
-        raise AssertionError("the last round ends above")
+    def _headers(self, has_body: bool, key: str | None) -> dict[str, str]:
+        # A connection per request: on one that is kept alive, a POST may meet a server that is just closing it.
+        headers = {
+            "Authorization": f"Bearer {self.target.token}", "Accept": "application/json", "Connection": "close"
+        }  # fmt: skip
+        if has_body:
+            headers["Content-Type"] = "application/json"
+        return headers if key is None else {**headers, "Idempotency-Key": key}
 
-    def _ask(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answer:
-        with self._speaking(is_safe=method == "GET"):
-            connection, answer = self._send(method, path, body, headers)
-            try:
-                text = answer.read()
-            finally:
-                connection.close()
-            if not text and answer.status != http.client.NO_CONTENT and "Content-Length" not in answer.headers:
-                raise http.client.IncompleteRead(text)
-            return text, answer.headers
-
-    def _parsed(self, text: bytes, headers: http.client.HTTPMessage) -> Any:
-        if not text:
+    def _parsed(self, answer: BaseHTTPResponse) -> Any:
+        if not answer.data:
             return None
         try:
-            reply = json.loads(text, object_hook=Reply)
+            reply = json.loads(answer.data, object_hook=Reply)
         except ValueError:
             reply = None
         if not isinstance(reply, Reply):
             raise LiveError(f"{self.target.url} does not answer as a gpuwise server does; is it one?")
         return reply
-
-    def _send(
-        self, method: str, path: str, body: Any, headers: Mapping[str, str]
-    ) -> tuple[Connection, http.client.HTTPResponse]:
-        connection = self._connection()
-        try:
-            prefix = urlsplit(self.target.url).path
-            payload = None if body is None else json.dumps(body).encode()
-            connection.request(method, prefix + path, payload, {**self._headers(body is not None), **headers})
-            answer = connection.getresponse()
-            if not 200 <= answer.status < 300:
-                raise refusal(self.target, path.partition("?")[0], answer.status, answer.headers, answer.read(1 << 20))
-        except BaseException:
-            connection.close()
-            raise
-        return connection, answer
-
-    def _headers(self, has_body: bool) -> dict[str, str]:
-        headers = {"Authorization": f"Bearer {self.target.token}", "Accept": "application/json"}
-        return {**headers, "Content-Type": "application/json"} if has_body else headers
-
-    def _connection(self) -> Connection:
-        parts = urlsplit(self.target.url)
-        host = parts.hostname or ""
-        if not self.target.is_secure:
-            return http.client.HTTPConnection(host, parts.port, timeout=self._timeout_s)
-        return http.client.HTTPSConnection(host, parts.port, timeout=self._timeout_s, context=self._tls())
 
     def _tls(self) -> ssl.SSLContext:
         ca = self.target.ca_file
@@ -159,36 +163,73 @@ class Client:
         except (OSError, ssl.SSLError) as error:
             raise LiveError(f"GPUWISE_CA: {ca}: {error.strerror or error}; it must be a PEM file") from None
 
-    @contextmanager
-    def _speaking(self, is_safe: bool = True) -> Iterator[None]:
-        """Turns what goes wrong on the way into words."""
-        url = self.target.url
-        try:
-            yield
-        except ConnectionRefusedError:
-            raise UnreachableError(f"no server answers at {url}; {START_IT}") from None
-        except socket.gaierror as error:
-            raise UnreachableError(f"{url}: the host is not known ({error.strerror})") from None
-        except ssl.SSLCertVerificationError as error:
+    def _failure(self, error: HTTPError, is_safe: bool = True) -> LiveError:
+        return failure(error, self.target.url, f"within {self._timeout_s:g} s", is_safe)
+
+
+class _Retry(Retry):
+    """Retries when a connection breaks, after that also while the server is away, and when the server says later."""
+
+    def __init__(self, total: Any, **settings: Any) -> None:
+        super().__init__(total, **{"status_forcelist": (429, 503), "allowed_methods": None, **settings})
+
+    def increment(self, *args: Any, **named: Any) -> Self:
+        """One try less; what would fail again is raised at once."""
+        error = named.get("error")
+        if error is not None and not isinstance(failure(error), UnreachableError if self.history else BrokenError):
+            raise error
+        return super().increment(*args, **named)
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        """How long to wait."""
+        return min(super().parse_retry_after(retry_after), LONGEST_PAUSE_S)
+
+
+CUT_OFF = ProtocolError("The headers are cut off.", IncompleteRead(b""))
+
+
+def _is_cut_off(answer: BaseHTTPResponse) -> bool:
+    """Whether a connection broke before the end of the headers, which urllib3 takes for an empty answer."""
+    return not answer.data and answer.status != 204 and "Content-Length" not in answer.headers
+
+
+def failure(error: Exception, url: str = "", in_time: str = "", is_safe: bool = True) -> LiveError:
+    """What went wrong on the way to the server, in words."""
+    cause = _cause(error)
+    match cause:
+        case ConnectionRefusedError():
+            return UnreachableError(f"no server answers at {url}; {START_IT}")
+        case socket.gaierror():
+            return UnreachableError(f"{url}: the host is not known ({cause.strerror})")
+        case ssl.SSLCertVerificationError():
             hint = "name the file of the authority that signed it in GPUWISE_CA"
-            raise UnreachableError(f"{url}: its certificate is not trusted ({error.verify_message}); {hint}") from None
-        except TimeoutError:
-            raise BrokenError(f"{url} did not answer within {self._timeout_s:g} s; is it overloaded?") from None
-        except (ConnectionError, ssl.SSLEOFError, http.client.IncompleteRead):
+            return UnreachableError(f"{url}: its certificate is not trusted ({cause.verify_message}); {hint}")
+        case NoAnswerError() | TimeoutError():
+            return BrokenError(f"{url} did not answer {in_time}; is it overloaded?")
+        case ConnectionError() | ssl.SSLEOFError() | IncompleteRead():
             unsure = "" if is_safe else "; look with gpuwise queue whether it was done"
-            raise BrokenError(f"the connection to {url} broke{unsure}") from None
-        except ssl.SSLError as error:
-            raise UnreachableError(f"{url} does not speak TLS as it should ({error.reason})") from None
-        except http.client.HTTPException as error:
-            raise LiveError(f"{url} does not answer as a web server does ({type(error).__name__})") from None
-        except OSError as error:
-            raise UnreachableError(f"{url}: {error.strerror or error}") from None
+            return BrokenError(f"the connection to {url} broke{unsure}")
+        case ssl.SSLError():
+            return UnreachableError(f"{url} does not speak TLS as it should ({cause.reason})")
+        case OSError():
+            return UnreachableError(f"{url}: {cause.strerror or cause}")
+        case _:
+            return LiveError(f"{url} does not answer as a web server does ({type(cause).__name__})")
 
 
-def _path(parts: Sequence[str], query: Query | None) -> str:
-    path = "/v1/" + "/".join(quote(part, safe="") for part in parts)
+def _cause(error: Exception) -> BaseException:
+    """What the socket, TLS or http.client raised, which urllib3 wraps; its own error for a time-out."""
+    if isinstance(error, MaxRetryError) and error.reason is not None:
+        error = error.reason
+    if isinstance(error, NewConnectionError):
+        return error.__cause__ or error
+    wrapped = [each for each in error.args if isinstance(each, Exception)]
+    return wrapped[-1] if wrapped and not isinstance(error, NoAnswerError) else error
+
+
+def _search(query: Query | None) -> str:
     given = {name: _word(value) for name, value in (query or {}).items() if value not in (None, "", ())}
-    return path + ("?" + urlencode(given, doseq=True) if given else "")
+    return "?" + urlencode(given, doseq=True) if given else ""
 
 
 def _word(value: Any) -> Any:

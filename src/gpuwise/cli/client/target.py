@@ -84,7 +84,7 @@ def _endpoint(folder: Path) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process is there: a port of a dead server may be another's by now, who must not get the token."""
+    """Whether a process is there: the port of a dead server may be that of another, which must not get the token."""
     if pid <= 0:
         return False
     try:
@@ -102,7 +102,7 @@ def _token(folder: Path, url: str) -> tuple[str, str]:
     if given := os.environ.get("GPUWISE_API_TOKEN"):
         return _checked_token(given, "GPUWISE_API_TOKEN"), "GPUWISE_API_TOKEN"
     if not is_loopback(url):
-        raise NotPermittedError(f"no token for {url}; name a file that holds one in GPUWISE_TOKEN_FILE")
+        raise NotPermittedError(f"no token for {url}; name its file in GPUWISE_TOKEN_FILE")
     return _read_token(folder / "token"), str(folder / "token")
 
 

@@ -1,4 +1,4 @@
-"""``nodes`` and ``status``: the machines and the service."""
+"""``nodes`` and ``status``: the nodes of the cluster, and the service."""
 
 from __future__ import annotations
 
@@ -6,48 +6,32 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.live import options
-from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
+from gpuwise.cli.options import OutputOption, Server
+from gpuwise.cli.show.tables import is_for_people, listing, print_facts
+from gpuwise.cli.show.times import moment
+from gpuwise.core.units import format_bytes, format_duration
 
 COLUMNS = ("node", "type", "gpus", "free_gpus", "free_cpus", "free_memory_bytes", "state", "labels", "others", "jobs")
 DROP = ("labels", "others", "free_memory_bytes", "free_cpus", "jobs")
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="A machine.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="A node.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    group = options.add_group(app, "nodes", nodes_command)
-    options.add(group, "drain", drain_command)
-    options.add(group, "undrain", undrain_command)
-    options.add(app, "status", status_command)
+def nodes_command(ctx: typer.Context, *, server: Server, output: OutputOption = None) -> None:
+    """List the nodes and the jobs on them; drain and undrain them."""
+    if ctx.invoked_subcommand is None:
+        listing(server.connect().get("nodes")["nodes"], output, _node, COLUMNS, drop=DROP, nothing="no nodes")
 
 
-def nodes_command(
-    ctx: typer.Context, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
-) -> None:
-    """List the machines and who is on them; drain and undrain them."""
-    if ctx.invoked_subcommand is not None:
-        return
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.tables import listing
-
-    listing(connect(server, state).get("nodes")["nodes"], output, _node, COLUMNS, drop=DROP, nothing="no nodes")
-
-
-def drain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
-    """Let no more jobs on a machine (admin); those there stay."""
-    from gpuwise.cli.client.http import connect
-
-    connect(server, state).post("nodes", node, "drain")
+def drain_command(node: NodeArgument, *, server: Server) -> None:
+    """Start no more jobs on a node (admin); running ones stay."""
+    server.connect().post("nodes", node, "drain")
     print(f"node {node} takes no new jobs")
 
 
-def undrain_command(node: NodeArgument, server: ServerOption = None, state: StateOption = None) -> None:
-    """Let jobs on a drained machine again (admin)."""
-    from gpuwise.cli.client.http import connect
-
-    connect(server, state).post("nodes", node, "undrain")
+def undrain_command(node: NodeArgument, *, server: Server) -> None:
+    """Let jobs start on a drained node again (admin)."""
+    server.connect().post("nodes", node, "undrain")
     print(f"node {node} takes jobs again")
 
 
@@ -77,9 +61,7 @@ def _state(node: Any, lost: int) -> str:
 
 
 def _others(node: Any) -> str:
-    """What others than running jobs use."""
-    from gpuwise.core.units import format_bytes
-
+    """What foreign processes use."""
     parts = [
         f"GPU {device['index']}" + (f": {format_bytes(used)}" if (used := device["claimed_memory_bytes"]) else "")
         for device in node["devices"]
@@ -90,12 +72,9 @@ def _others(node: Any) -> str:
     return ", ".join(parts)
 
 
-def status_command(server: ServerOption = None, state: StateOption = None, output: OutputOption = None) -> None:
+def status_command(*, server: Server, output: OutputOption = None) -> None:
     """Show how the service is, and who you are to it."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.tables import is_for_people, listing, print_facts
-
-    client = connect(server, state)
+    client = server.connect()
     status = {"url": client.target.url, **client.get("status")}
     if is_for_people(output):
         print_facts(_facts(status))
@@ -104,17 +83,13 @@ def status_command(server: ServerOption = None, state: StateOption = None, outpu
 
 
 def _switching(status: dict[str, Any]) -> str:
-    """What jobs that take turns have cost; empty if there were none."""
-    from gpuwise.core.units import format_duration
-
+    """What switching between time-sliced jobs has cost; empty if there were none."""
     if not (switches := status.get("switches")):  # a server of the version before does not say
         return ""
     return f"{switches} switches have cost {format_duration(status['switching_s'])}"
 
 
 def _facts(status: dict[str, Any]) -> dict[str, str]:
-    from gpuwise.cli.show.times import both
-
     counts = ", ".join(f"{count} {name}" for name, count in status["counts"].items())
     return {
         "server": f"{status['url']}, gpuwise {status['version']}",
@@ -122,7 +97,7 @@ def _facts(status: dict[str, Any]) -> dict[str, str]:
         "policy": f"{status['policy']}, placement {status['placement']}",
         "jobs": counts or "none that run or wait",
         "store": status["store"],
-        "up since": both(status["started_at"]),
+        "up since": moment(status["started_at"]),
         "time slices": _switching(status),
         "trouble": status["trouble"] or "none",
         "notes": "; ".join(status["notes"]),

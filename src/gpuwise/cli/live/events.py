@@ -1,4 +1,4 @@
-"""``events``: what has happened, and what happens."""
+"""``events``: what happened to jobs and nodes, and what happens now."""
 
 from __future__ import annotations
 
@@ -12,48 +12,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuwise.cli.client.errors import BrokenError
-from gpuwise.cli.live import options
-from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
-from gpuwise.cli.show.output import Output
+from gpuwise.cli.options import OutputOption, Server
+from gpuwise.cli.show.tables import Output, is_for_people, listing, printable
+from gpuwise.cli.show.times import local, moment
 
 if TYPE_CHECKING:
-    from gpuwise.cli.client.http import Client
-    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.client.http import Client, Reconnect
 
 PAGE = 1000
 FIELDS = ("seq", "at", "kind", "job", "text")
 Event = dict[str, Any]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    options.add(app, "events", events_command)
-
-
 def events_command(
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until Ctrl-C.")] = False,
     after: Annotated[
-        int | None, typer.Option(min=0, metavar="SEQ", help="What came after this number; 0 is from the beginning.")
+        int | None, typer.Option(min=0, metavar="SEQ", help="Events after this number; 0 is from the beginning.")
     ] = None,
-    server: ServerOption = None,
-    state: StateOption = None,
+    *,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
-    """Tell what happened to jobs and nodes. Begins a little back unless told where."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.tables import listing
-
+    """List events of jobs and nodes. Only the latest, unless --after is given."""
     if follow:
-        tell = _teller(output)
-        for event in followed(lambda: connect(server, state), after):
-            tell(event)
+        print_event = _printer(output)
+        for event in followed(server.connect, after):
+            print_event(event)
     else:
-        happened = list(_listed(connect(server, state), after))
-        listing(happened, output, _as_shown, ("seq", "when", "job", "what"), nothing="nothing has happened")
+        events = list(_listed(server.connect(), after))
+        listing(events, output, _as_shown, ("seq", "when", "job", "what"), nothing="nothing has happened")
 
 
 def _listed(client: Client, after: int | None) -> Iterator[Event]:
-    """All that has happened, page by page; a page may have nothing for us in it and not be the last."""
+    """All events, page by page; a page may be empty for this user and not be the last."""
     while True:
         page = client.get("events", query={"after": after, "follow": False, "limit": PAGE})
         yield from page["events"]
@@ -63,8 +54,8 @@ def _listed(client: Client, after: int | None) -> Iterator[Event]:
 
 
 def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
-    """What happens, as it happens, without end; a server that goes and comes is waited for."""
-    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
+    """Events as they happen, without end; a server that restarts is waited for."""
+    from gpuwise.cli.client.http import PAUSE_S, ask_until_back
 
     stream = reconnect().stream("events", query={"after": after})
     while True:
@@ -75,7 +66,7 @@ def followed(reconnect: Reconnect, after: int | None) -> Iterator[Event]:
         except BrokenError:
             time.sleep(PAUSE_S)
         seen = after
-        stream = patiently(reconnect, lambda client: client.stream("events", query={"after": seen}))  # noqa: B023
+        stream = ask_until_back(reconnect, lambda client: client.stream("events", query={"after": seen}))  # noqa: B023
 
 
 def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
@@ -92,21 +83,17 @@ def parse_events(pieces: Iterable[bytes]) -> Iterator[Event]:
 
 
 def _as_shown(event: Any) -> dict[str, Any]:
-    from gpuwise.cli.show.times import both
-
     return {
         "seq": event["seq"],
-        "when": both(event["at"]),
+        "when": moment(event["at"]),
         "kind": event["kind"],
         "job": event["job"],
         "what": event["text"],
     }
 
 
-def _teller(output: Output | None) -> Callable[[Event], None]:
-    """Prints events one by one: lines for people, JSON a line or CSV for programs."""
-    from gpuwise.cli.show.tables import is_for_people, printable
-    from gpuwise.cli.show.times import local
+def _printer(output: Output | None) -> Callable[[Event], None]:
+    """What prints an event: a line for people, a line of JSON or CSV for programs."""
 
     def line(event: Event) -> str:
         return f"{local(event['at'])}  {'job ' + event['job'] + ' ' if event['job'] else ''}{printable(event['text'])}"
@@ -115,10 +102,10 @@ def _teller(output: Output | None) -> Callable[[Event], None]:
         return lambda event: print(json.dumps(event), flush=True)
     if is_for_people(output):
         return lambda event: print(line(event), flush=True)
-    return _CsvTeller()
+    return _CsvPrinter()
 
 
-class _CsvTeller:
+class _CsvPrinter:
     """Prints events as rows, a heading before the first."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``logs``: what a job has printed, and what it prints."""
+"""``logs``: what a job prints."""
 
 from __future__ import annotations
 
@@ -9,45 +9,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuwise.cli.client.errors import BrokenError, LiveError
-from gpuwise.cli.live import options
-from gpuwise.cli.live.options import JobArgument, ServerOption, StateOption
-from gpuwise.cli.live.wait import leaving_alone
+from gpuwise.cli.live.wait import detached_on_interrupt
+from gpuwise.cli.options import JobArgument, Server
+from gpuwise.cli.show.jobs import ENDED, checked_ids
 
 if TYPE_CHECKING:
-    from gpuwise.cli.client.http import Client
-    from gpuwise.cli.client.reconnect import Reconnect
+    from gpuwise.cli.client.http import Client, Reconnect
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
 """What the server gives at once, and where the search for the last lines ends."""
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    options.add(app, "logs", logs_command)
-
-
 def logs_command(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Begin with the last N lines.")] = None,
-    server: ServerOption = None,
-    state: StateOption = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until the job has ended.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Start with the last N lines.")] = None,
+    *,
+    server: Server,
 ) -> None:
     """Show what a job prints. All its attempts write to one log."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.jobs import checked_ids
-
     ids = checked_ids([job])
     if len(ids) > 1:
         raise LiveError("one job's log at a time")
-    client = connect(server, state)
+    client = server.connect()
     begin = 0 if tail is None else last_lines(client, ids[0], tail)
     if not follow:
         copy(client, ids[0], begin)
         return
-    with leaving_alone(ids):
-        follow_log(lambda: connect(server, state), ids[0], begin)
+    with detached_on_interrupt(ids):
+        follow_log(server.connect, ids[0], begin)
 
 
 def copy(client: Client, job: str, begin: int = 0) -> None:
@@ -56,16 +47,16 @@ def copy(client: Client, job: str, begin: int = 0) -> None:
         data, headers = client.read("jobs", job, "logs", query={"offset": begin, "limit": PIECE_BYTES})
         _write(data)
         begin += len(data)
-        if not data or begin >= int(headers["X-Log-Size"] or 0):
+        if not data or begin >= int(headers.get("X-Log-Size", 0)):
             return
 
 
 def last_lines(client: Client, job: str, lines: int) -> int:
-    """Where the last so many lines of a log begin."""
+    """Where the last ``lines`` lines of a log begin."""
     size = PIECE_BYTES // 16
     while True:
         data, headers = client.read("jobs", job, "logs", query={"offset": -size, "limit": size})
-        start = int(headers["X-Log-Start"] or 0)
+        start = int(headers.get("X-Log-Start", 0))
         breaks = data.count(b"\n", 0, len(data) - 1)
         if breaks >= lines or start == 0 or size >= MOST_BYTES:
             break
@@ -76,13 +67,12 @@ def last_lines(client: Client, job: str, lines: int) -> int:
 
 
 def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
-    """Writes a log to the output as it grows, until the job has ended; a server that goes and comes is waited for."""
-    from gpuwise.cli.client.reconnect import PAUSE_S, patiently
-    from gpuwise.cli.show.jobs import ENDED
+    """Writes a log to the output as it grows, until the job has ended; a server that restarts is waited for."""
+    from gpuwise.cli.client.http import PAUSE_S, ask_until_back
 
     while True:
         query = {"offset": begin, "follow": True}
-        stream = patiently(reconnect, lambda client: client.stream("jobs", job, "logs", query=query))  # noqa: B023
+        stream = ask_until_back(reconnect, lambda client: client.stream("jobs", job, "logs", query=query))  # noqa: B023
         try:
             for piece in stream:
                 _write(piece)
@@ -90,7 +80,7 @@ def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
         except BrokenError:
             time.sleep(PAUSE_S)
         else:
-            if patiently(reconnect, lambda client: client.get("jobs", job))["status"] in ENDED:
+            if ask_until_back(reconnect, lambda client: client.get("jobs", job))["status"] in ENDED:
                 return
 
 

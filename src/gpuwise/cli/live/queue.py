@@ -1,31 +1,26 @@
-"""``queue``: who runs and who waits, and with --all who has ended."""
+"""``queue``: the jobs that run and wait, and with --all those that have ended."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuwise.cli.live import options
-from gpuwise.cli.live.options import OutputOption, QueueOption, ServerOption, StateOption
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.cli.options import OutputOption, QueueOption, Server
+from gpuwise.cli.show.jobs import ENDED, LIVE, Job, as_shown, counts, list_jobs, with_estimates
+from gpuwise.cli.show.tables import listing
+from gpuwise.cli.show.watch import watch_table
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client
-    from gpuwise.cli.show.jobs import Job
 
 COLUMNS = ("id", "name", "user", "status", "gpus", "where", "progress_frac", "loss", "start", "finish")
 DROP = ("loss", "user", "where", "progress_frac", "gpus", "start")
 EVERY_S = 1.0
 MOST = 1000
-"""What the server lists of those that have not ended."""
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    options.add(app, "queue", queue_command)
+"""Maximum number of jobs that the server lists of those that have not ended."""
 
 
 def queue_command(
@@ -33,25 +28,19 @@ def queue_command(
     user: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
     queue: QueueOption = None,
     status: Annotated[str | None, typer.Option(help="Only these, such as running,pending or failed.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")] = MOST,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    server: ServerOption = None,
-    state: StateOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of jobs.")] = MOST,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update it every second, until Ctrl-C.")] = False,
+    *,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
     """List the jobs that run and wait, with estimates. -o wide says why they wait."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.jobs import as_shown
-    from gpuwise.cli.show.tables import listing
-
     wanted = {"user": user, "queue": queue, "status": _statuses(status)}
 
     def fetch() -> list[Job]:
-        return _jobs(connect(server, state), wanted, everything, limit)
+        return _jobs(server.connect(), wanted, everything, limit)
 
     if watch:
-        from gpuwise.cli.show.watch import watch_table
-
         watch_table(fetch, as_shown, COLUMNS, DROP, title_of, EVERY_S)
     else:
         jobs = fetch()
@@ -60,17 +49,10 @@ def queue_command(
 
 def title_of(jobs: Sequence[Job]) -> str:
     """How many jobs of each status."""
-    from gpuwise.cli.show.jobs import ENDED, LIVE
-
-    counts = Counter(job["status"] for job in jobs)
-    told = ", ".join(f"{counts[status]} {status}" for status in (*LIVE, *ENDED) if counts[status]) or "no jobs"
-    return told if len(jobs) < MOST else f"{told}, and perhaps more"
+    return counts(jobs) + (", and perhaps more" if len(jobs) >= MOST else "")
 
 
 def _statuses(text: str | None) -> list[str]:
-    from gpuwise.cli.show.jobs import ENDED, LIVE
-    from gpuwise.core.errors import UnknownNameError
-
     found = [word for word in (text or "").split(",") if word]
     for word in found:
         if word not in (*LIVE, *ENDED):
@@ -82,8 +64,6 @@ def _statuses(text: str | None) -> list[str]:
 
 def _jobs(client: Client, wanted: dict[str, Any], everything: bool, limit: int) -> list[Job]:
     """Jobs that have not ended, with estimates; or any, newest first, where ended ones are asked for."""
-    from gpuwise.cli.show.jobs import ENDED, list_jobs, with_estimates
-
     if everything or set(wanted["status"]) & set(ENDED):
         return with_estimates(client, list_jobs(client, {**wanted, "status": ",".join(wanted["status"])}, limit))
     return [job for job in client.get("queue")["jobs"] if _is_wanted(job, wanted)][:limit]

@@ -1,4 +1,4 @@
-"""``queues``: what each may use, and setting that."""
+"""``queues``: the limits of queues."""
 
 from __future__ import annotations
 
@@ -6,73 +6,57 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.live import options
-from gpuwise.cli.live.completion import complete_queues
-from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption
+from gpuwise.cli.options import OutputOption, Server, complete_queues
+from gpuwise.cli.show.tables import listing
 from gpuwise.core.errors import GpuwiseError
 
 COLUMNS = ("name", "jobs", "used_gpus", "max_gpus", "max_jobs", "weight", "users")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A queue.", autocompletion=complete_queues)]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    group = options.add_group(app, "queues", queues_command)
-    options.add(group, "set", set_command)
-    options.add(group, "delete", delete_command)
-
-
-def queues_command(
-    ctx: typer.Context, server: ServerOption = None, state: StateOption = None, output: OutputOption = None
-) -> None:
+def queues_command(ctx: typer.Context, *, server: Server, output: OutputOption = None) -> None:
     """List the queues; set and delete change their limits."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.tables import listing
-
-    queues = connect(server, state).get("queues")["queues"]
+    queues = server.connect().get("queues")["queues"]
     listing(queues, output, _as_shown, COLUMNS, drop=("weight", "users"), nothing="no queue has limits or jobs")
 
 
 def set_command(
     name: NameArgument,
     max_gpus: Annotated[
-        str | None, typer.Option(metavar="N", help="GPUs its jobs may hold at a time; none lifts it.")
+        str | None, typer.Option(metavar="N", help="GPUs its jobs may use at a time; none is no limit.")
     ] = None,
-    max_jobs: Annotated[str | None, typer.Option(metavar="N", help="Jobs that have not ended; none lifts it.")] = None,
+    max_jobs: Annotated[
+        str | None, typer.Option(metavar="N", help="Jobs that have not ended; none is no limit.")
+    ] = None,
     weight: Annotated[float | None, typer.Option(metavar="X", help="Its share when other queues wait too.")] = None,
-    users: Annotated[str | None, typer.Option(metavar="A,B", help="Who may submit to it; all lifts it.")] = None,
-    server: ServerOption = None,
-    state: StateOption = None,
+    users: Annotated[str | None, typer.Option(metavar="A,B", help="Who may submit to it; all is everybody.")] = None,
+    *,
+    server: Server,
     output: OutputOption = None,
 ) -> None:
-    """Set a queue's limits (admin); what is not said stays as it is."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.tables import listing
-
-    said: dict[str, Any] = {}
+    """Set a queue's limits (admin); what is not given stays as it is."""
+    limits: dict[str, Any] = {}
     if max_gpus is not None:
-        said["max_gpus"] = _limit("--max-gpus", max_gpus, float)
+        limits["max_gpus"] = _limit("--max-gpus", max_gpus, float)
     if max_jobs is not None:
-        said["max_jobs"] = _limit("--max-jobs", max_jobs, int)
+        limits["max_jobs"] = _limit("--max-jobs", max_jobs, int)
     if weight is not None:
-        said["weight"] = weight
+        limits["weight"] = weight
     if users is not None:
-        said["users"] = [] if users == "all" else [each for each in users.split(",") if each]
-    if not said:
+        limits["users"] = [] if users == "all" else [each for each in users.split(",") if each]
+    if not limits:
         raise GpuwiseError("say what to set: --max-gpus, --max-jobs, --weight or --users")
-    client = connect(server, state)
+    client = server.connect()
     known = {queue["name"]: queue for queue in client.get("queues")["queues"]}.get(name, {})
     kept = {key: known[key] for key in ("max_gpus", "max_jobs", "weight", "users") if key in known}
-    listing([client.put("queues", name, body={**kept, **said})], output, _as_shown, COLUMNS)
+    listing([client.put("queues", name, body={**kept, **limits})], output, _as_shown, COLUMNS)
 
 
-def delete_command(name: NameArgument, server: ServerOption = None, state: StateOption = None) -> None:
-    """Take a queue's limits away (admin); its jobs stay."""
-    from gpuwise.cli.client.http import connect
-
-    connect(server, state).delete("queues", name)
+def delete_command(name: NameArgument, *, server: Server) -> None:
+    """Remove a queue's limits (admin); its jobs stay."""
+    server.connect().delete("queues", name)
     print(f"queue {name} has no limits now")
 
 

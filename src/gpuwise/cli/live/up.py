@@ -6,72 +6,78 @@ import gc
 import logging
 import signal
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwise.cli.live.completion import complete_policies
+from gpuwise.cli.options import complete_policies
+
+if TYPE_CHECKING:
+    from gpuwise.demo.run import Demo
+    from gpuwise.service.live.up import LocalDeployment, Settings
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(up)
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How the service is to run; the names are those of `gpuwise.service.live.up.Settings`."""
 
-
-def up(
     state: Annotated[
         Path | None, typer.Option(help="Folder for all state; $GPUWISE_STATE, else ~/.local/state/gpuwise.")
-    ] = None,
+    ] = None
     policy: Annotated[
-        str, typer.Option(help="Who goes first; see gpuwise policies.", autocompletion=complete_policies)
-    ] = "fifo-backfill",
-    placement: Annotated[str | None, typer.Option(help="Where jobs are put; see gpuwise policies.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine only with TLS.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any.")] = 8787,
+        str, typer.Option(help="Which jobs rank higher; see gpuwise policies.", autocompletion=complete_policies)
+    ] = "fifo-backfill"
+    placement: Annotated[str | None, typer.Option(help="Where jobs are placed; see gpuwise policies.")] = None
     devices: Annotated[
-        int | None, typer.Option(min=1, max=64, help="So many CPU stand-ins in place of this machine's GPUs.")
-    ] = None,
+        int | None, typer.Option(min=1, max=64, help="Number of CPU stand-ins in place of this machine's GPUs.")
+    ] = None
+    database: Annotated[
+        str | None,
+        typer.Option(envvar="GPUWISE_DATABASE", show_envvar=False, help="PostgreSQL URL; better in $GPUWISE_DATABASE."),
+    ] = None
+    mps: Annotated[bool, typer.Option("--mps", help="Let jobs that share a GPU do so through NVIDIA MPS.")] = False
+    round_s: Annotated[
+        float | None, typer.Option("--round", metavar="SECONDS", help="Decide only at multiples of this time.")
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw random numbers.")] = 0
+    keep_days: Annotated[float, typer.Option(min=0, help="How long ended jobs and their logs are kept.")] = 30.0
+    jobs_per_user: Annotated[int, typer.Option(min=1, help="Jobs a user may have that have not ended.")] = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where the service listens, and with what certificate."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine only with TLS.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any.")] = 8787
+    tls_cert: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None
+
+
+def up_command(
+    *,
+    service: ServiceOptions,
+    listen: ListenOptions,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Label of this machine for --require and --within; may be repeated."),
     ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(envvar="GPUWISE_DATABASE", show_envvar=False, help="PostgreSQL URL; better in $GPUWISE_DATABASE."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
-    mps: Annotated[bool, typer.Option("--mps", help="Let jobs that share a GPU do so through NVIDIA MPS.")] = False,
-    round_s: Annotated[float | None, typer.Option("--round", help="Decide only every so many seconds.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw lots.")] = 0,
-    keep_days: Annotated[float, typer.Option(min=0, help="How long ended jobs and their logs are kept.")] = 30.0,
-    jobs_per_user: Annotated[int, typer.Option(min=1, help="Jobs a user may have that have not ended.")] = 50_000,
     demo: Annotated[bool, typer.Option("--demo", help="Run a dozen small training jobs, to see it at work.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more on stderr.")] = False,
 ) -> None:
-    """Run the service on this machine: controller, REST API and page, until Ctrl-C; jobs outlive it."""
+    """Run the service on this machine until Ctrl-C. Controller, REST API and page; jobs outlive it."""
     from gpuwise.api.server import Listening, serve
-    from gpuwise.cli.live.demo import Demo, demo_settings
-    from gpuwise.cli.submit.readers import read_node_labels
-    from gpuwise.service.live.state_folder import default_state_folder
-    from gpuwise.service.live.up import LocalDeployment, Settings
+    from gpuwise.service.live.up import LocalDeployment
 
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING, format="gpuwise: %(message)s"
-    )
-    listening = Listening(host=host, port=port, certificate=tls_cert, key=tls_key)
-    chosen: dict[str, Any] = {
-        "state": state or default_state_folder(), "policy": policy, "placement": placement, "devices": devices,
-        "labels": read_node_labels(label or []), "database": database, "mps": mps, "seed": seed, "round_s": round_s,
-        "keep_days": keep_days, "jobs_per_user": jobs_per_user,
-    }  # fmt: skip
-    if demo:
-        chosen = demo_settings(chosen, own_state=state is None)
-    deployment = LocalDeployment(Settings(**chosen))
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="gpuwise: %(message)s")
+    listening = Listening(host=listen.host, port=listen.port, certificate=listen.tls_cert, key=listen.tls_key)
+    deployment = LocalDeployment(_settings(service, label or [], demo))
     _collect_garbage_seldom()
-    show = Demo(deployment) if demo else None
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the server hands it on when it has ended
+    show = _demo(deployment) if demo else None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the server passes it on when it has ended
     try:
         serve(deployment.service, listening, lambda url: _announce(deployment, url, show))
     finally:
@@ -80,21 +86,41 @@ def up(
         deployment.close()
 
 
+def _settings(service: ServiceOptions, labels: list[str], demo: bool) -> Settings:
+    from gpuwise.cli.submit.readers import read_node_labels
+    from gpuwise.service.live.up import Settings
+
+    given = {each.name: getattr(service, each.name) for each in fields(service)}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings = Settings(**chosen, labels=read_node_labels(labels))
+    if not demo:
+        return settings
+    from gpuwise.demo.run import demo_settings
+
+    return demo_settings(settings, own_state=service.state is None)
+
+
+def _demo(deployment: LocalDeployment) -> Demo:
+    from gpuwise.demo.run import Demo
+
+    return Demo(deployment)
+
+
 def _collect_garbage_seldom() -> None:
-    """Leaves out what is there for good: looking through it all stopped every request for 0.1 s every few seconds."""
+    """Excludes what is there for good: collecting all of it stopped every request for 0.1 s every few seconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
 
 
-def _announce(deployment: Any, url: str, show: Any) -> None:
+def _announce(deployment: LocalDeployment, url: str, show: Demo | None) -> None:
     deployment.folder.announce(url)
     nodes = deployment.machine.nodes
     what = " + ".join(f"{node.gpus} × {node.gpu_type}" for node in nodes)
     print(f"gpuwise is up at {url}  ({what}; policy {deployment.settings.policy})")
     for note in deployment.machine.notes:
         print(f"  note: {note}")
-    if sys.stdout.isatty() or show is not None:  # elsewhere it would end up in somebody's log
+    if sys.stdout.isatty() or show is not None:  # the token does not belong in a log
         print(f"  page: {url}/login?token={deployment.token}")
     print(f"  state: {deployment.folder.path}")
     if show is None:

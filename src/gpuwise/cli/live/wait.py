@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,35 +11,28 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpuwise.cli.client.errors import FAILED, INTERRUPTED
-from gpuwise.cli.live import options
-from gpuwise.cli.live.options import JobsArgument, ServerOption, StateOption
+from gpuwise.cli.options import JobsArgument, Server
+from gpuwise.cli.show.jobs import LIVE, Job, checked_ids, counts, existing_jobs, jobs_with_ids, short_name, status_word
+from gpuwise.cli.show.tables import printable
+from gpuwise.cli.show.times import span
 
 if TYPE_CHECKING:
-    from gpuwise.cli.client.reconnect import Reconnect
-    from gpuwise.cli.show.jobs import Job
+    from gpuwise.cli.client.http import Reconnect
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
 _MOST_NAMED = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    options.add(app, "wait", wait_command)
-
-
-def wait_command(ids: JobsArgument, server: ServerOption = None, state: StateOption = None) -> None:
+def wait_command(ids: JobsArgument, *, server: Server) -> None:
     """Wait until jobs have ended. Fails if one of them has; a single job's exit code is passed on."""
-    from gpuwise.cli.client.http import connect
-    from gpuwise.cli.show.jobs import checked_ids, existing_jobs
-
     wanted = checked_ids(ids)
-    existing_jobs(connect(server, state), wanted)
-    finish(lambda: connect(server, state), wanted)
+    existing_jobs(server.connect(), wanted)
+    finish(server.connect, wanted)
 
 
 def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -> None:
-    """Waits until jobs have ended, says how, and leaves with their exit code."""
-    with leaving_alone(ids):
+    """Waits until jobs have ended, prints how, and exits with their code."""
+    with detached_on_interrupt(ids):
         if announce and sys.stderr.isatty():
             print(
                 f"waiting for {_named(ids)}; Ctrl-C ends the waiting, not the job{'s' * (len(ids) > 1)}",
@@ -53,26 +45,25 @@ def finish(reconnect: Reconnect, ids: Sequence[str], *, announce: bool = True) -
 
 
 def until_ended(reconnect: Reconnect, ids: Sequence[str]) -> list[Job]:
-    """The jobs behind some ids when all have ended."""
-    from gpuwise.cli.client.reconnect import patiently
-    from gpuwise.cli.show.jobs import LIVE, jobs_behind
+    """The jobs with some ids when all have ended."""
+    from gpuwise.cli.client.http import ask_until_back
 
     pause_s = FIRST_PAUSE_S
-    while patiently(reconnect, lambda client: jobs_behind(client, ids, LIVE, limit=1)):
+    while ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids, LIVE, limit=1)):
         time.sleep(pause_s)
         pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
-    return patiently(reconnect, lambda client: jobs_behind(client, ids))
+    return ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids))
 
 
 @contextmanager
-def leaving_alone(ids: Sequence[str]) -> Iterator[None]:
-    """Who stops waiting does not stop the jobs, and is told so."""
+def detached_on_interrupt(ids: Sequence[str]) -> Iterator[None]:
+    """Says on Ctrl-C that it ends the waiting, not the jobs."""
     try:
         yield
     except KeyboardInterrupt:
-        goes, them = ("go", "them") if len(ids) > 1 else ("goes", "it")
-        told = f"{_named(ids)} {goes} on; look with gpuwise queue, end {them} with gpuwise cancel"
-        print(f"\ngpuwise: {told}", file=sys.stderr)
+        verb, them = ("continue", "them") if len(ids) > 1 else ("continues", "it")
+        note = f"{_named(ids)} {verb}; look with gpuwise queue, stop {them} with gpuwise cancel"
+        print(f"\ngpuwise: {note}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -90,18 +81,12 @@ def exit_code(jobs: Sequence[Job]) -> int:
 
 def summary(jobs: Sequence[Job]) -> str:
     """How jobs have ended, in a line."""
-    from gpuwise.cli.show.jobs import ENDED, called, status_word
-    from gpuwise.cli.show.tables import printable
-    from gpuwise.cli.show.times import span
-
     if len(jobs) == 1:
         (job,) = jobs
         began = job["started_at"]
         took = f" after {span(job['ended_at'] - began)}" if began and job["ended_at"] else ""
         why = f": {printable(job['why_ended'])}" if job["why_ended"] else ""
-        return f"job {job['id']} ({called(job)}) {status_word(job)}{took}{why}"
-    counts = Counter(job["status"] for job in jobs)
-    told = ", ".join(f"{counts[status]} {status}" for status in ENDED if counts[status])
+        return f"job {job['id']} ({short_name(job)}) {status_word(job)}{took}{why}"
     bad = sorted((job["id"] for job in jobs if job["status"] != "succeeded"), key=lambda uid: (len(uid), uid))
     named = f" ({', '.join(bad[:_MOST_NAMED])}{', …' if len(bad) > _MOST_NAMED else ''})" if bad else ""
-    return f"{len(jobs)} jobs: {told}{named}"
+    return f"{len(jobs)} jobs: {counts(jobs)}{named}"

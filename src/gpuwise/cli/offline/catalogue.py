@@ -1,4 +1,4 @@
-"""``gpus`` and ``vms``: the catalogues of GPU types with their MIG profiles, and of VM types with their prices."""
+"""``gpus``, ``vms``, ``policies`` and ``formats``: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -7,52 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.show.output import Output, show
+from gpuwise.cli.options import OutputOption
+from gpuwise.cli.show.tables import show
 
 COLUMNS = (
-    "name",
-    "architecture",
-    "release",
-    "memory_bytes",
-    "fp32_tflops",
-    "fp16_tensor_tflops",
-    "bandwidth_gb_per_s",
-    "sms",
-    "usd_per_hour",
-    "mig",
-)
+    "name", "architecture", "release", "memory_bytes", "fp32_tflops", "fp16_tensor_tflops", "bandwidth_gb_per_s", "sms",
+    "usd_per_hour", "mig",
+)  # fmt: skip
 VM_COLUMNS = (
-    "name",
-    "cloud",
-    "gpu",
-    "gpus",
-    "vcpus",
-    "memory_bytes",
-    "usd_per_hour",
-    "usd_per_gpu_hour",
-    "usd_per_hour_spot",
+    "name", "cloud", "gpu", "gpus", "vcpus", "memory_bytes", "usd_per_hour", "usd_per_gpu_hour", "usd_per_hour_spot",
     "region",
-)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("gpus")(gpus_command)
-    app.command("vms")(vms_command)
+)  # fmt: skip
 
 
 def gpus_command(
     names: Annotated[list[str] | None, typer.Argument(help="GPU types; all by default.")] = None,
     mig: Annotated[bool, typer.Option("--mig", help="Show the MIG profiles and where their slices may start.")] = False,
     sources: Annotated[bool, typer.Option("--sources", help="Show where each figure comes from.")] = False,
-    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+    output: OutputOption = None,
 ) -> None:
-    """List GPU types with their figures, or the MIG profiles of those that have them."""
-    from gpuwise.devices.catalogue import gpu_type, gpu_types
+    """List GPU types with their figures, or with their MIG profiles."""
+    from gpuwise.service.offline.catalogue import gpus, mig_profiles
 
-    chosen = [gpu_type(name) for name in names] if names else list(gpu_types().values())
+    chosen = gpus(names or ())
     if mig:
-        show([row for gpu in chosen if gpu.mig for row in _profiles(gpu)], output)
+        profiles = [(gpu.name, profile) for gpu in chosen if gpu.mig for profile in mig_profiles(gpu.name)]
+        show([{"gpu": name, **asdict(profile)} for name, profile in profiles], output)
     elif sources:
         show([row for gpu in chosen for row in _sources(gpu)], output)
     else:
@@ -63,38 +43,39 @@ def vms_command(
     names: Annotated[list[str] | None, typer.Argument(help="VM types; all by default.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Only those with these GPU types: V100,A100.")] = None,
     cloud: Annotated[str | None, typer.Option(help="Only those of these clouds: aws,azure.")] = None,
-    gpus_at_least: Annotated[int, typer.Option(min=1, help="Only those with so many GPUs or more.")] = 1,
-    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+    gpus_at_least: Annotated[int, typer.Option(min=1, help="Only those with at least this number of GPUs.")] = 1,
+    output: OutputOption = None,
 ) -> None:
-    """List VM types with GPUs and what they cost by the hour, cheapest first."""
-    from gpuwise.devices.vms import vm_type, vm_types
+    """List VM types with GPUs and their prices, cheapest first."""
+    from gpuwise.service.offline.catalogue import vms
 
-    wanted = {vm_type(name).name for name in names or ()} or set(vm_types())
-    wanted &= {name for each in _parts(gpu) for name in vm_types(gpu=each)}
-    wanted &= {name for each in _parts(cloud) for name in vm_types(cloud=each)}
-    chosen = [vm for vm in vm_types().values() if vm.name in wanted and vm.gpus >= gpus_at_least]
-    show([_offer(vm) for vm in chosen], output, VM_COLUMNS)
+    chosen = vms(names or (), gpus=_parts(gpu), clouds=_parts(cloud), gpus_at_least=gpus_at_least)
+    rows = [{**{name: getattr(vm, name) for name in VM_COLUMNS}, "source": vm.source} for vm in chosen]
+    show(rows, output, VM_COLUMNS)
 
 
-def _parts(text: str | None) -> list[str | None]:
-    """The parts of a list with commas; a None that stands for all where there are none."""
-    return [part for part in (text or "").split(",") if part] or [None]
+def policies_command(output: OutputOption = None) -> None:
+    """List the policies and placements that are installed."""
+    from gpuwise.service.offline.catalogue import policies
+
+    show(policies(), output)
 
 
-def _offer(vm: Any) -> dict[str, Any]:
-    return {**{name: getattr(vm, name) for name in VM_COLUMNS}, "source": vm.source}
+def formats_command(output: OutputOption = None) -> None:
+    """List the trace formats and generators."""
+    from gpuwise.service.offline.catalogue import formats
+
+    show(formats(), output)
+
+
+def _parts(text: str | None) -> list[str]:
+    return [part for part in (text or "").split(",") if part]
 
 
 def _figures(gpu: Any) -> dict[str, Any]:
     bandwidth = gpu.memory_bandwidth_bytes_per_s
     figures = {each.name: getattr(gpu, each.name) for each in fields(gpu) if each.name != "sources"}
     return {**figures, "bandwidth_gb_per_s": None if bandwidth is None else bandwidth / 1e9}
-
-
-def _profiles(gpu: Any) -> list[dict[str, Any]]:
-    from gpuwise.devices.mig import mig_profiles
-
-    return [{"gpu": gpu.name, **asdict(profile)} for profile in mig_profiles(gpu.name)]
 
 
 def _sources(gpu: Any) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.show.output import Output, show
+from gpuwise.cli.options import OutputOption
+from gpuwise.cli.show.tables import Output, show
 from gpuwise.core.errors import GpuwiseError
 
 COLUMNS = ("holdout", "left_out", "unit", "rows", "mape_frac", "rmsle", "mae", "bias_frac", "under_frac",
@@ -19,13 +20,6 @@ NamesArgument = Annotated[list[str] | None, typer.Argument(help="Predictors; all
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The folder of measured data; else $GPUWISE_DATA.")
 ]
-OutputOption = Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("fit")(fit_command)
-    app.command("evaluate")(evaluate_command)
 
 
 def fit_command(
@@ -35,35 +29,28 @@ def fit_command(
         Path, typer.Option("--to", metavar="DIR", help="Where to write them; name it in $GPUWISE_FITTED to use them.")
     ] = Path("fitted"),
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; say whether the fit gives what is in use.")
+        bool, typer.Option("--check", help="Write nothing; check that the fit gives what is in use.")
     ] = False,
     made: Annotated[str, typer.Option("--made", metavar="DAY", help="The day to write into them; today.")] = "",
     errors: Annotated[bool, typer.Option(help="Measure the errors on data left out, too.")] = True,
     output: OutputOption = None,
 ) -> None:
     """Fit predictors from measured data. The same data give the same numbers as those that are shipped."""
-    from gpuwise.predict import registry
-    from gpuwise.predict.fitting.recipes import choose
     from gpuwise.service.offline import fitting
 
-    folder, rows, wrong = _data(data), [], []
-    for recipe in choose(names or []):
-        _say(f"fitting {recipe.name}")
-        try:
-            fitted = fitting.fit(recipe, folder, made=made, errors=errors and not check)
-        except GpuwiseError as error:
-            if check:
-                raise
-            print(f"left out: predictor {recipe.name}: {error}", file=sys.stderr)
-            continue
-        row: dict[str, Any] = {"predictor": recipe.name, "what": recipe.what, "data": list(recipe.data)}
+    folder, rows, wrong = _data(data), [], list[str]()
+    for name in fitting.predictor_names(names or ()):
+        _progress(f"fitting {name}")
         if check:
-            found = fitting.differences(fitted, registry.load(recipe.name))
+            row, found = fitting.fit_and_check(name, folder)
             wrong += found
-            rows.append(row | {"same": not found})
         else:
-            path = registry.write(fitted, to)
-            rows.append(row | {"file": str(path), "size_bytes": path.stat().st_size})
+            try:
+                row = fitting.fit_and_write(name, folder, to, made=made, errors=errors)
+            except GpuwiseError as error:
+                print(f"left out: predictor {name}: {error}", file=sys.stderr)
+                continue
+        rows.append(row)
     if not rows:
         raise GpuwiseError(f"{folder} has the data of no predictor")
     show(rows, output)
@@ -75,29 +62,27 @@ def evaluate_command(
     names: NamesArgument = None,
     data: DataOption = None,
     shipped: Annotated[
-        bool, typer.Option("--shipped", help="Fit nothing: ask the predictors in use for all that was measured.")
+        bool, typer.Option("--shipped", help="Fit nothing: evaluate the predictors in use on all that was measured.")
     ] = False,
-    groups: Annotated[bool, typer.Option("--groups", help="A row for each data set, GPU or family.")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="One row per data set, GPU or family.")] = False,
     plots: Annotated[
         Path | None, typer.Option("--plots", metavar="DIR", help="Also draw predicted against measured, here.")
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Measure how wrong predictors are on data left out of their fit: by family, GPU, batch size, number of GPUs.
+    """Measure the errors of predictors on data left out of the fit. By family, GPU, batch size, number of GPUs.
 
-    With --shipped the predictors in use are asked as they are: how good are they on measurements of one's own?
+    With --shipped the predictors in use are evaluated as they are, for example on measurements of your own.
     """
     from gpuwise.service.offline import fitting
 
     folder, rows = _data(data), []
     run = fitting.evaluate_in_use if shipped else fitting.evaluate
     for evaluated in run(names or [], folder):
-        _say(f"{evaluated.holdout.name}: {evaluated.scores.rows} rows")
+        _progress(f"{evaluated.holdout.name}: {evaluated.scores.rows} rows")
         rows += list(evaluated.by_group()) if groups and len(evaluated.holdout.group) else [evaluated.row()]
         if plots is not None:
-            from gpuwise.service.offline.evaluation_plots import draw
-
-            draw(evaluated, plots)
+            evaluated.draw(plots)
     if not rows:
         raise GpuwiseError(f"nothing to evaluate in {folder}: it has no data of these predictors")
     if output in (Output.JSON, Output.CSV):
@@ -113,14 +98,14 @@ def _percent(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _data(given: Path | None) -> Path:
-    from gpuwise.service.offline.data import data_dir
+    from gpuwise.service.offline.catalogue import data_dir
 
     if given is not None and not given.is_dir():
         raise GpuwiseError(f"{given} is not a folder")
     return given or data_dir()
 
 
-def _say(what: str) -> None:
-    """Progress, for a person who waits."""
+def _progress(what: str) -> None:
+    """Prints what is under way, on a terminal."""
     if sys.stderr.isatty():
         print(what, file=sys.stderr)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuwise.cli.show.output import Output, show
+from gpuwise.cli.options import OutputOption
+from gpuwise.cli.show.tables import Output, show
 
 if TYPE_CHECKING:
     from gpuwise.experiments.rows import Row
@@ -16,16 +17,11 @@ if TYPE_CHECKING:
 COLUMNS = ("metric", "unit", "paper", "ours", "difference", "met", "note")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("reproduce")(reproduce_command)
-
-
 def reproduce_command(
     name: Annotated[str, typer.Argument(help="validation, priority, colocation, sharing, or all of them.")] = "all",
-    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
+    output: OutputOption = None,
 ) -> None:
-    """Run published experiments and print our figure beside the published one; each takes a minute or a few."""
+    """Run published experiments; our figures beside theirs. Each takes a minute or a few."""
     from gpuwise.experiments.registry import chosen, reproduce
 
     as_table = output is Output.TABLE or (output is None and sys.stdout.isatty())
@@ -42,7 +38,7 @@ def reproduce_command(
 
 
 def _table(experiment: str, rows: Sequence[Row]) -> None:
-    """The rows with how many are as near as they should be above them, and each remark once below them."""
+    """The rows, the number that are as near as they should be above them, and each note once below them."""
     compared = [row for row in rows if row.met is not None]
     near = sum(bool(row.met) for row in compared)
     notes = {note: number for number, note in enumerate(dict.fromkeys(row.note for row in rows if row.note), 1)}

@@ -1,48 +1,50 @@
-"""``convert`` and ``formats``: traces from one format to another, and which there are."""
+"""Traces: the options to read one, and ``convert`` from one format to another."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gpuwise.cli.show.output import Output, show, writable
+from gpuwise.core.errors import GpuwiseError
+
+TraceArgument = Annotated[
+    str, typer.Argument(help="A trace file, or a generator such as gen:gavel?jobs=500&rate=4&seed=1.")
+]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("convert")(convert_command)
-    app.command("formats")(formats_command)
+@dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """How a trace is read."""
+
+    format_: Annotated[
+        str | None, typer.Option("--format", help="The trace's format, where its content does not show it.")
+    ] = None
+    throughputs: Annotated[Path | None, typer.Option(help="Measured throughputs, for traces that need them.")] = None
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False
+
+    def settings(self) -> dict[str, Any]:
+        """As keywords of `read_trace`."""
+        return {"format": self.format_, "throughputs": self.throughputs, "skip_bad": self.skip_bad}
 
 
 def convert_command(
-    trace: Annotated[str, typer.Argument(help="A trace in any known format, or a generator.")],
+    trace: TraceArgument,
     to: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet.")],
-    format_: Annotated[
-        str | None, typer.Option("--format", help="The trace's format, where its content does not tell.")
-    ] = None,
-    throughputs: Annotated[Path | None, typer.Option(help="Measured throughputs, for traces that need them.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and say how many.")] = False,
+    reading: ReadingOptions,
 ) -> None:
-    """Write a trace as gpuwise's own CSV or Parquet, and say what is in it."""
-    from gpuwise.sim.traces.files import read_trace, write_trace
+    """Write a trace as gpuwise's own CSV or Parquet. Prints a summary of it."""
+    from gpuwise.service.offline.simulate import convert
 
-    loaded = read_trace(trace, format=format_, skip_bad=skip_bad, throughputs=throughputs)
-    write_trace(loaded, writable(to))
-    print(loaded.summary())
+    print(convert(trace, writable(to), **reading.settings()).summary())
 
 
-def formats_command(
-    output: Annotated[Output | None, typer.Option("-o", "--output", help="table, wide, json or csv.")] = None,
-) -> None:
-    """List the trace formats and generators."""
-    from gpuwise.sim.traces.files import FORMATS
-    from gpuwise.sim.traces.generate import GENERATORS
-
-    rows = [{"kind": "format", "name": each.name, "what": each.description} for each in FORMATS.values()]
-    rows += [
-        {"kind": "generator", "name": f"gen:{name}", "what": generator.description}
-        for name, generator in GENERATORS.items()
-    ]
-    show(rows, output)
+def writable(path: Path) -> Path:
+    """A path whose folder is there, made if it was not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GpuwiseError(f"{path}: {error.strerror}") from None
+    return path

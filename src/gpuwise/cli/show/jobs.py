@@ -1,17 +1,20 @@
-"""Jobs as the server tells of them, and as people read them."""
+"""Jobs as the server describes them, and as people read them."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwise.cli.client.errors import LiveError, NoSuchJobError
-from gpuwise.cli.client.http import Client, Query
 from gpuwise.cli.show.tables import printable, shortened
-from gpuwise.cli.show.times import both, relative
+from gpuwise.cli.show.times import moment, relative
 from gpuwise.core.units import format_duration
+
+if TYPE_CHECKING:
+    from gpuwise.cli.client.http import Client, Query
 
 Job = Mapping[str, Any]
 
@@ -25,7 +28,7 @@ SOURCES = {
     "observed": "from its steps so far",
     "default": "a guess: it has never run here",
 }
-"""Where a believed run time comes from."""
+"""Where an estimated run time comes from."""
 _ID = re.compile(r"(0|[1-9][0-9]{0,17})(-(0|[1-9][0-9]{0,17}))?")
 _IDS_AT_ONCE = 200
 _NAME_WIDTH = 28
@@ -43,7 +46,7 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 
 def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Job]:
-    """Jobs, newest first, page by page; ``limit`` of them at most."""
+    """Up to ``limit`` jobs, newest first, page by page."""
     found: list[Job] = []
     while limit is None or len(found) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(found))
@@ -55,7 +58,7 @@ def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Jo
     return found
 
 
-def jobs_behind(
+def jobs_with_ids(
     client: Client, ids: Sequence[str], statuses: Sequence[str] = (), limit: int | None = None
 ) -> list[Job]:
     """The jobs with some ids, or the tasks of the arrays with them."""
@@ -67,8 +70,8 @@ def jobs_behind(
 
 
 def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
-    """The jobs with some ids, or the tasks of the arrays with them; an error if there is none with one of them."""
-    found = jobs_behind(client, ids)
+    """The jobs with some ids, or the tasks of the arrays with them; an error if one of the ids is not known."""
+    found = jobs_with_ids(client, ids)
     known = {job["id"] for job in found} | {array_of(job) for job in found}
     for each in ids:
         if each not in known:
@@ -77,7 +80,7 @@ def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
 
 
 def with_estimates(client: Client, jobs: Sequence[Job]) -> list[Job]:
-    """Jobs with what the queue knows of those that have not ended: when they should start and end, why they wait."""
+    """Jobs, those that have not ended with the queue's estimates of their start and end, and why they wait."""
     if all(job["status"] in ENDED for job in jobs):
         return list(jobs)
     queued = {job["id"]: job for job in client.get("queue")["jobs"]}
@@ -89,7 +92,7 @@ def array_of(job: Job) -> str:
     return str(job["id"]).partition("-")[0]
 
 
-def called(job: Job) -> str:
+def short_name(job: Job) -> str:
     """A job's name, or else its command, short."""
     return shortened(str(job["name"]) or command_line(job), _NAME_WIDTH)
 
@@ -102,22 +105,28 @@ def command_line(job: Job) -> str:
 def status_word(job: Job) -> str:
     """A job's status in a word or two."""
     if job["status"] == "pending" and "user" in job["held"].split(","):
-        return "held"
+        return "on hold"
     if job["status"] == "failed" and job["exit_code"]:
         return f"failed ({job['exit_code']})"
     return str(job["status"])
 
 
-def believed(job: Job) -> str:
-    """What is forecast of a job's run time, between what, and on what grounds."""
+def run_time(job: Job) -> str:
+    """The estimate of a job's run time, with its interval and its source."""
     low, high = job.get("duration_low_s"), job.get("duration_high_s")  # a server of the version before has none
     between = "" if low is None or high is None else f" ({format_duration(low)} to {format_duration(high)})"
     source = SOURCES.get(job["duration_source"], job["duration_source"])
     return f"{format_duration(job['duration_s'])}{between}, {source}"
 
 
+def counts(jobs: Sequence[Job]) -> str:
+    """How many jobs there are of each status."""
+    found = Counter(job["status"] for job in jobs)
+    return ", ".join(f"{found[status]} {status}" for status in (*LIVE, *ENDED) if found[status]) or "no jobs"
+
+
 def progress_frac(job: Job) -> float | None:
-    """How much of its steps a job has done, if it tells."""
+    """How much of its steps a job has done, if it reports them."""
     step, steps = job["step"], job["steps"]
     return min(1.0, step / steps) if step is not None and steps else None
 
@@ -127,7 +136,7 @@ def as_shown(job: Job) -> dict[str, Any]:
     gpus = (job.get("held_gpus") or job["gpus"]) * job["gpu_frac"]
     return {
         "id": job["id"],
-        "name": called(job),
+        "name": short_name(job),
         "user": job["user"],
         "queue": job["queue"],
         "status": status_word(job),
@@ -140,8 +149,8 @@ def as_shown(job: Job) -> dict[str, Any]:
         "samples/s": job["samples_per_s"],
         "priority": job["priority"],
         "position": job.get("position"),
-        "submitted": both(job["submitted_at"]),
+        "submitted": moment(job["submitted_at"]),
         "run_time_s": job["duration_s"],
-        "deadline": both(job["deadline_s"]),
+        "deadline": moment(job["deadline_s"]),
         "why": job.get("why") or job["why_ended"],
     }

@@ -37,6 +37,6 @@ def local(at: float | None, now: float | None = None) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
-def both(at: float | None, now: float | None = None) -> str:
-    """A Unix time in both ways: ``14:02:11 (2 h ago)``; empty for None."""
+def moment(at: float | None, now: float | None = None) -> str:
+    """A Unix time on the clock and as seen from now: ``14:02:11 (2 h ago)``; empty for None."""
     return "" if at is None else f"{local(at, now)} ({relative(at, now)})"

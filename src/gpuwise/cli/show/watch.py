@@ -1,4 +1,4 @@
-"""Tables that are drawn again and again on a terminal."""
+"""Tables that are redrawn on a terminal until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuwise.cli.client.errors import UnreachableError
-from gpuwise.cli.show.output import cell, heading
-from gpuwise.cli.show.tables import Row, clean, fitting
+from gpuwise.cli.show.tables import Row, clean, fitting, table
 from gpuwise.cli.show.times import local
 from gpuwise.core.errors import GpuwiseError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 T = TypeVar("T")
 
@@ -24,7 +22,7 @@ def watch_table(
     fetch: Callable[[], Sequence[Row]], as_shown: Callable[[Row], Row], columns: Sequence[str], drop: Sequence[str],
     title_of: Callable[[Sequence[Row]], str], every_s: float,
 ) -> None:  # fmt: skip
-    """Shows rows, fetched anew every so often, until interrupted."""
+    """Shows rows, fetched again every ``every_s`` seconds, until interrupted."""
 
     def draw(rows: Sequence[Row]) -> RenderableType:
         shown = [clean(as_shown(row)) for row in rows]
@@ -34,7 +32,7 @@ def watch_table(
 
 
 def watch(fetch: Callable[[], T], draw: Callable[[T], RenderableType], every_s: float) -> None:
-    """Fetches and draws until interrupted; while the server is away, what was last seen stays, with a word on it."""
+    """Fetches and draws until interrupted; while the server is away, what was last seen stays, with a note."""
     if not sys.stdout.isatty():
         raise GpuwiseError("this needs a terminal; for a pipe use -o json or -o csv, without watching")
     from rich.console import Console, Group
@@ -53,18 +51,3 @@ def watch(fetch: Callable[[], T], draw: Callable[[T], RenderableType], every_s: 
                 note = f"{local(time.time())}: {error}"
             live.update(Group(seen, Text(note, style="dim")), refresh=True)
             time.sleep(every_s)
-
-
-def table(rows: Sequence[Row], columns: Sequence[str], title: str = "") -> Table:
-    """Rows as a table to draw."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        numeric = all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
-        drawn.add_column(heading(name), justify="right" if numeric else "left", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(Text(cell(name, row.get(name))) for name in columns))
-    return drawn

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from inspect import Parameter, Signature
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuwise.cli.live import options
-from gpuwise.cli.live.completion import complete_queues
-from gpuwise.cli.live.options import OutputOption, ServerOption, StateOption, Verb
+from gpuwise.cli.commands import LiveCommand, parameters_of, set_parameters
+from gpuwise.cli.options import OutputOption, Server, complete_queues
 from gpuwise.cli.submit.fields import FIELDS, Field
 from gpuwise.core.errors import GpuwiseError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 SUFFIX = ".toml"
 
 
-class SubmitVerb(Verb):
+class SubmitCommand(LiveCommand):
     """Options may follow a job file; what follows a command's first word is the command's own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -36,24 +35,18 @@ class SubmitVerb(Verb):
         return rest
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    options.add(app, "submit", submit_command, cls=SubmitVerb)
-
-
 def submit_command(**given: Any) -> None:
     """Submit a job: a job file, or a command and its arguments.
 
-    As in: gpuwise submit --gpus 2 -- python train.py --lr 0.1. What options say counts more than what the file says.
+    As in: gpuwise submit --gpus 2 -- python train.py --lr 0.1. Options count more than the file.
     """
-    from gpuwise.cli.client.http import connect
     from gpuwise.cli.submit.submission import Submission
 
-    said = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
-    if "env" in said:
-        said["env"] = _environment(said["env"])
-    drafts = drafts_of(given["words"], said)
-    submission = Submission(lambda: connect(given["server"], given["state"]), drafts, given["output"])
+    options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
+    if "env" in options:
+        options["env"] = _environment(options["env"])
+    drafts = drafts_of(given["words"], options)
+    submission = Submission(Server(given["server"], given["state"]).connect, drafts, given["output"])
     if given["dry_run"]:
         submission.show_forecast()
     elif given["follow"]:
@@ -65,7 +58,7 @@ def submit_command(**given: Any) -> None:
 
 
 def _option(key: str, field: Field) -> Parameter:
-    """The option of something that can be said of a job."""
+    """The option for a property of a job."""
     names = typer.Option(
         metavar=field.metavar, help=field.help, autocompletion=complete_queues if key == "queue" else None
     )
@@ -74,41 +67,38 @@ def _option(key: str, field: Field) -> Parameter:
 
 
 def _parameters() -> list[Parameter]:
-    """The command line: words, what can be said of a job, and what is to be done with it."""
+    """The command line: words, the properties of a job, and what is to be done with it."""
     words = typer.Argument(metavar="FILE.toml | [--] COMMAND...", help="A job file, or a program and its arguments.")
     made = [Parameter("words", Parameter.KEYWORD_ONLY, annotation=Annotated[list[str], words])]
     made += [_option(key, field) for key, field in FIELDS.items() if key != "command"]
     for name, text in ACTIONS.items():
         flag = typer.Option("--" + name.replace("_", "-"), help=text)
         made.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, flag]))
-    common = {"server": ServerOption, "state": StateOption, "output": OutputOption}
-    return made + [
-        Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for key, kind in common.items()
-    ]
+    output = Parameter("output", Parameter.KEYWORD_ONLY, default=None, annotation=OutputOption)
+    return [*made, *parameters_of(Server), output]
 
 
 ACTIONS = {
-    "dry_run": "Say when and where it would run, and on what grounds; submit nothing.",
+    "dry_run": "Show when and where it would run, and why; submit nothing.",
     "wait": "Wait until it has ended; its exit code is the command's.",
     "follow": "Show its log and wait until it has ended.",
 }
-submit_command.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]
-submit_command.__annotations__ = {each.name: each.annotation for each in _parameters()}
+set_parameters(submit_command, _parameters())
 
 
-def drafts_of(words: list[str], said: dict[str, object]) -> list[Draft]:
+def drafts_of(words: list[str], options: dict[str, object]) -> list[Draft]:
     """The jobs that a command line asks for, in the order to submit them."""
     from gpuwise.cli.submit.draft import Draft
     from gpuwise.cli.submit.job_file import read_jobfile
 
     if not words[0].endswith(SUFFIX):
-        return [Draft().with_options({"command": words, **said})]
+        return [Draft().with_options({"command": words, **options})]
     if len(words) > 1:
         raise GpuwiseError(f"give a job file or a command, not {words[0]} and {words[1]!r}")
     drafts = read_jobfile(Path(words[0]))
-    if len(drafts) > 1 and (single := sorted({"name", "after"} & said.keys())):
+    if len(drafts) > 1 and (single := sorted({"name", "after"} & options.keys())):
         raise GpuwiseError(f"--{single[0]} is for one job, and {words[0]} has {len(drafts)}")
-    return [draft.with_options(said) for draft in drafts]
+    return [draft.with_options(options) for draft in drafts]
 
 
 def _environment(given: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A job that is about to be submitted: what was said of it, where, and what the server is sent."""
+"""A job that is about to be submitted: what files and options say of it, and what the server is sent."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from gpuwise.core.job.request import JobRequest
 class Draft:
     """What files and options say of one job."""
 
-    said: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     """Values as the server takes them, by the names that files use."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What each value is called in messages: ``train.toml:7: gpus``, ``--gpus``."""
     where: str = ""
     """The file, for what is wrong with no value in particular."""
     after: tuple[str, ...] = ()
-    """Names of jobs of the same file that go first."""
+    """Names of jobs of the same file that it waits for."""
 
     @property
     def name(self) -> str:
         """What the job is called; may be empty."""
-        return str(self.said.get("name", ""))
+        return str(self.values.get("name", ""))
 
     @property
     def training(self) -> dict[str, Any]:
-        """What was said of the model that the job trains, for the forecast; empty if nothing was."""
-        asked = [key for key in FORECAST_ONLY if key in self.said]
-        if "model" not in self.said:
+        """The model that the job trains and how, for the forecast; empty if no model is given."""
+        asked = [key for key in FORECAST_ONLY if key in self.values]
+        if "model" not in self.values:
             if asked:
                 label = self.labels.get(asked[0], asked[0])
-                raise GpuwiseError(f"{label} is for a forecast; say which model it is of, too")
+                raise GpuwiseError(f"{label} is for a forecast; give the model, too")
             return {}
-        return {key: self.said[key] for key in ("model", "batch", *asked) if key in self.said}
+        return {key: self.values[key] for key in ("model", "batch", *asked) if key in self.values}
 
     def with_options(self, options: Mapping[str, object]) -> Draft:
-        """The same job with what was said by options, which count more than the file."""
+        """The same job with options, which count more than the file."""
         labels = {key: "--" + key.replace("_", "-") for key in options}
         read = {key: FIELDS[key].read(labels[key], value) for key, value in options.items()}
         if "env" in read:
-            read["env"] = {**self.said.get("env", {}), **read["env"]}
-        return replace(self, said={**self.said, **read}, labels={**self.labels, **labels})
+            read["env"] = {**self.values.get("env", {}), **read["env"]}
+        return replace(self, values={**self.values, **read}, labels={**self.labels, **labels})
 
     def body(self) -> dict[str, Any]:
         """What the server is sent; refuses what the server would refuse."""
-        if "command" not in self.said:
+        if "command" not in self.values:
             raise GpuwiseError(self._located('no command; give it as in: command = ["python", "train.py"]'))
-        values = {FIELDS[key].target: value for key, value in self.said.items() if FIELDS[key].target}
-        if isinstance(values.get("gpus"), tuple):
-            values["min_gpus"], values["max_gpus"] = values["gpus"]
-            values["gpus"] = values["min_gpus"]
-        values["workdir"] = _absolute(values.get("workdir", os.curdir))
+        fields = {FIELDS[key].target: value for key, value in self.values.items() if FIELDS[key].target}
+        if isinstance(fields.get("gpus"), tuple):
+            fields["min_gpus"], fields["max_gpus"] = fields["gpus"]
+            fields["gpus"] = fields["min_gpus"]
+        fields["workdir"] = _absolute(fields.get("workdir", os.curdir))
         try:
-            return JobRequest.from_json(values).to_json()
+            return JobRequest.from_json(fields).to_json()
         except PropertyError as error:
             raise GpuwiseError(self._in_users_words(error)) from None
 
     def _in_users_words(self, error: PropertyError) -> str:
-        """A complaint about a property, told of what the user wrote."""
+        """A complaint about a property, with the name that the user wrote."""
         key = KEY_OF.get(error.name)
         if key is None or error.of:
             return self._located(str(error))

@@ -1,4 +1,4 @@
-"""What can be said of a job, in a file or by options, made from what `JobRequest` declares of each property."""
+"""The keys of a job file and the options of ``submit``, made from what `JobRequest` declares of each property."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gpuwise.cli.submit.readers import (
     read_ids,
     read_labels,
     read_number,
-    read_run_time,
     read_seconds,
     read_text,
     read_whole,
@@ -38,7 +37,7 @@ Reader = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One thing that can be said of a job."""
+    """A key of a job file, which is an option, too."""
 
     target: str
     """What the server calls it; empty for what only the forecast needs, which is made here."""
@@ -97,10 +96,9 @@ def _modes(kind: Members, value: Any) -> list[str]:
 
 
 BY_NAME: Mapping[str, Reader] = {
-    "command": read_command, "gpus": read_gpus, "array": read_array, "after": read_ids, "deadline_s": read_deadline,
-    "duration_s": read_run_time,
+    "command": read_command, "gpus": read_gpus, "after": read_ids, "deadline_s": read_deadline,
 }  # fmt: skip
-"""Properties that people write in a way of their own."""
+"""Properties that people write otherwise than others of their unit or kind."""
 BY_UNIT: Mapping[str, tuple[Reader, str]] = {
     "s": (read_seconds, "a time such as 90, 30m or 2h"),
     "bytes": (read_bytes, "a size such as 4GiB"),

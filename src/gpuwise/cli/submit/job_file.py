@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from gpuwise.cli.show.tables import printable
-from gpuwise.cli.submit.dependencies import in_order
 from gpuwise.cli.submit.draft import Draft
 from gpuwise.cli.submit.fields import FIELDS
 from gpuwise.core.errors import GpuwiseError, nearest_names
 
 MAX_BYTES = 4 << 20
+_ID = re.compile(r"[0-9]+(-[0-9]+)?")
 _TABLE = re.compile(r"\s*\[\[\s*[\"']?job[\"']?\s*\]\]")
 _SETTING = re.compile(r"\s*(?:\[{1,2}\s*(?:job\s*\.\s*)?)?[\"']?(?P<key>[\w-]+)[\"']?\s*[=.\]]")
 
 
 def read_jobfile(path: Path) -> list[Draft]:
-    """The jobs of a file, those first that others of the file wait for."""
+    """The jobs of a file in the order to submit them: dependencies before the jobs that wait for them."""
     name = printable(str(path))
     source = _Source(name, _read(path, name))
     plain = source.parse()
     tables = plain.pop("job", None)
     shared = source.draft(0, plain)
     if tables is None:
-        return in_order([_placed(shared, path)])
+        return _in_order([_placed(shared, path)])
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         raise GpuwiseError(f"{name}: job must be [[job]] tables; a single job has its keys at the top, in no table")
-    return in_order([_placed(_below(shared, source.draft(at, table)), path) for at, table in enumerate(tables, 1)])
+    return _in_order([_placed(_below(shared, source.draft(at, table)), path) for at, table in enumerate(tables, 1)])
 
 
 def _read(path: Path, name: str) -> str:
@@ -69,14 +72,14 @@ class _Source:
             raise GpuwiseError(f"{self._name}: not TOML: {printable(str(error))}") from None
 
     def draft(self, number: int, table: Mapping[str, Any]) -> Draft:
-        """What a table says; 0 is what stands above all ``[[job]]`` tables."""
+        """The job of a table; 0 is what stands above all ``[[job]]`` tables."""
         labels = {key: self._label(number, key) for key in table}
         for key in table:
             if key not in FIELDS:
                 near = ", ".join(nearest_names(key, FIELDS))
                 raise GpuwiseError(f"{labels[key]} is not a key of a job" + (f"; did you mean {near}?" if near else ""))
-        said = {key: FIELDS[key].read(labels[key], value) for key, value in table.items()}
-        return Draft(said, labels, f"{self._name}: job {number}" if number else self._name)
+        values = {key: FIELDS[key].read(labels[key], value) for key, value in table.items()}
+        return Draft(values, labels, f"{self._name}: job {number}" if number else self._name)
 
     def _label(self, number: int, key: str) -> str:
         line = self._lines.get((number, key))
@@ -84,7 +87,7 @@ class _Source:
 
 
 def _lines_of_keys(text: str) -> dict[tuple[int, str], int]:
-    """The line where each key of each table is set, as far as it is written in the usual way."""
+    """Line number of each key of each table, as far as it is written in the usual way."""
     found: dict[tuple[int, str], int] = {}
     table = 0
     for at, line in enumerate(text.split("\n"), 1):
@@ -97,15 +100,62 @@ def _lines_of_keys(text: str) -> dict[tuple[int, str], int]:
 
 def _placed(draft: Draft, path: Path) -> Draft:
     """With its working folder seen from the file's."""
-    folder = draft.said.get("workdir")
+    folder = draft.values.get("workdir")
     if not folder:
         return draft
-    return replace(draft, said={**draft.said, "workdir": os.path.join(path.parent, os.path.expanduser(folder))})
+    return replace(draft, values={**draft.values, "workdir": os.path.join(path.parent, os.path.expanduser(folder))})
 
 
 def _below(shared: Draft, own: Draft) -> Draft:
     """A job's own keys over what all jobs of the file share."""
-    said = {**shared.said, **own.said}
-    if "env" in shared.said and "env" in own.said:
-        said["env"] = {**shared.said["env"], **own.said["env"]}
-    return replace(own, said=said, labels={**shared.labels, **own.labels})
+    values = {**shared.values, **own.values}
+    if "env" in shared.values and "env" in own.values:
+        values["env"] = {**shared.values["env"], **own.values["env"]}
+    return replace(own, values=values, labels={**shared.labels, **own.labels})
+
+
+# -- which jobs of a file wait for which -------------------------------------------------------------------------------
+
+
+def _in_order(drafts: Sequence[Draft]) -> list[Draft]:
+    """Jobs of one file, dependencies before the jobs that wait for them, else as in the file."""
+    names = Counter(draft.name for draft in drafts if draft.name)
+    linked = [_linked(draft, names) for draft in drafts]
+    numbers = {draft.name: number for number, draft in enumerate(linked)}
+    graph = TopologicalSorter({at: [numbers[name] for name in draft.after] for at, draft in enumerate(linked)})
+    try:
+        graph.prepare()
+    except CycleError as error:
+        circle = [linked[number] for number in reversed(error.args[1])]
+        path = " → ".join(printable(draft.name) for draft in circle)
+        raise GpuwiseError(f"{circle[0].labels['after']}: jobs wait for each other in a circle: {path}") from None
+    return [linked[number] for number in _lowest_first(graph)]
+
+
+def _linked(draft: Draft, names: Counter[str]) -> Draft:
+    """A job with what it waits for split into names of the same file and ids."""
+    if "after" not in draft.values:
+        return draft
+    local = tuple(name for name in draft.values["after"] if name in names)
+    ids = [each for each in draft.values["after"] if each not in names]
+    for name in local:
+        if names[name] > 1:
+            raise GpuwiseError(f"{draft.labels['after']} names {name!r}, and {names[name]} jobs are called that")
+    for each in ids:
+        if not _ID.fullmatch(each):
+            near = ", ".join(map(printable, nearest_names(each, names)))
+            hint = f"did you mean {near}?" if near else "write the id of a job, such as 17"
+            raise GpuwiseError(f"{draft.labels['after']} names {each!r}, and no job of the file is called that; {hint}")
+    return replace(draft, after=local, values={**draft.values, "after": ids})
+
+
+def _lowest_first(graph: TopologicalSorter[int]) -> list[int]:
+    order: list[int] = []
+    ready = list(graph.get_ready())
+    heapq.heapify(ready)
+    while ready:
+        order.append(heapq.heappop(ready))
+        graph.done(order[-1])
+        for number in graph.get_ready():
+            heapq.heappush(ready, number)
+    return order

@@ -18,7 +18,7 @@ from gpuwise.core.units import parse_bytes, parse_duration_s
 
 
 class ReadError(GpuwiseError):
-    """What is wrong with a part of a value, where that says more than what the whole must be."""
+    """What is wrong with a part of a value, where that is clearer than what the whole must be."""
 
 
 def read_text(value: Any) -> str:
@@ -50,14 +50,6 @@ def read_whole(value: Any) -> int:
 def read_seconds(value: Any) -> float:
     """A time such as ``90``, ``30m`` or ``2h``."""
     return read_number(parse_duration_s(value) if isinstance(value, str) else value)
-
-
-def read_run_time(value: Any) -> float:
-    """A time above 0."""
-    seconds = read_seconds(value)
-    if seconds <= 0:
-        raise ValueError
-    return seconds
 
 
 def read_bytes(value: Any) -> float:

@@ -1,39 +1,38 @@
-"""Sends jobs to the server, all of them or none, and stays with them if asked to."""
+"""Sends jobs to the server, all of them or none, and waits for them if asked to."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from gpuwise.cli.client.errors import LiveError
-from gpuwise.cli.client.http import Client
+from gpuwise.cli.client.http import Client, Reconnect
 from gpuwise.cli.live.logs import follow_log
-from gpuwise.cli.live.wait import finish, leaving_alone
-from gpuwise.cli.show.jobs import Job, array_of, believed, called
-from gpuwise.cli.show.output import Output, show
-from gpuwise.cli.show.tables import Row, is_for_people, listing, print_facts
-from gpuwise.cli.show.times import both
+from gpuwise.cli.live.wait import detached_on_interrupt, finish
+from gpuwise.cli.show.jobs import Job, array_of, run_time, short_name
+from gpuwise.cli.show.tables import Output, Row, is_for_people, listing, print_facts, show
+from gpuwise.cli.show.times import moment
 from gpuwise.cli.submit.draft import Draft
-from gpuwise.cli.submit.forecast import foreseen
 
-FORECAST = ("job", "start", "finish", "where", "run time", "in line", "why")
+FORECAST = ("job", "start", "finish", "where", "run time", "ahead", "why")
 
 
 class Submission:
     """Some jobs on their way to the server."""
 
-    def __init__(self, reconnect: Callable[[], Client], drafts: Sequence[Draft], output: Output | None) -> None:
+    def __init__(self, reconnect: Reconnect, drafts: Sequence[Draft], output: Output | None) -> None:
         self._drafts = drafts
         self._bodies = [draft.body() for draft in drafts]  # all are right before the first is sent
         self._reconnect = reconnect
         self._client = reconnect()
         self._output = output
         for body, draft in zip(self._bodies, drafts, strict=True):
-            body |= foreseen(body, draft.training, self._client)
+            body |= _predicted(body, draft.training, self._client)
 
     def send(self) -> list[str]:
-        """Submits the jobs and tells their ids; an array has one."""
+        """Submits the jobs and prints their ids; an array has one."""
         sent: dict[str, list[Job]] = {}
         ids: dict[str, str] = {}
         for draft, body in zip(self._drafts, self._bodies, strict=True):
@@ -41,27 +40,38 @@ class Submission:
             try:
                 jobs = self._client.post("jobs", body={**body, "after": after}, key=uuid4().hex)["jobs"]
             except (LiveError, KeyboardInterrupt):
-                self._take_back(list(sent))
+                self._cancel(list(sent))
                 raise
             uid = array_of(jobs[0])
             ids[draft.name], sent[uid] = uid, jobs
-        self._tell(sent)
+        self._print(sent)
         return list(sent)
 
     def send_and_wait(self) -> None:
-        """Submits the jobs and waits until they have ended; leaves with their exit code."""
+        """Submits the jobs and waits until they have ended; exits with their code."""
         finish(self._reconnect, self.send())
 
     def send_and_follow(self) -> None:
-        """Submits a job, shows its log and waits until it has ended; leaves with its exit code."""
+        """Submits a job, shows its log and waits until it has ended; exits with its code."""
         if len(self._drafts) > 1 or "array" in self._bodies[0]:
             raise LiveError("--follow shows the log of one job; use --wait for several")
         ids = self.send()
-        with leaving_alone(ids):
+        with detached_on_interrupt(ids):
             follow_log(self._reconnect, ids[0])
         finish(self._reconnect, ids, announce=False)
 
-    def _take_back(self, ids: Sequence[str]) -> None:
+    def show_forecast(self) -> None:
+        """Shows when and where the jobs would run if they were submitted now."""
+        rows = [
+            {"job": draft.name or str(number), **self._client.post("jobs", body=body, query={"dry_run": True})}
+            for number, (draft, body) in enumerate(zip(self._drafts, self._bodies, strict=True), 1)
+        ]
+        if len(rows) == 1 and is_for_people(self._output):
+            print_facts(_forecast(rows[0]))
+        else:
+            listing(rows, self._output, _forecast, FORECAST, drop=("ahead", "run time", "why"))
+
+    def _cancel(self, ids: Sequence[str]) -> None:
         """Cancels what was submitted before one of the jobs was refused, so that the file can be submitted again."""
         for uid in ids:
             try:
@@ -71,7 +81,7 @@ class Submission:
             else:
                 print(f"gpuwise: job {uid} was submitted and is cancelled again", file=sys.stderr)
 
-    def _tell(self, sent: Mapping[str, Sequence[Job]]) -> None:
+    def _print(self, sent: Mapping[str, Sequence[Job]]) -> None:
         if self._output is not None:
             show([job for jobs in sent.values() for job in jobs], self._output)
             return
@@ -79,20 +89,9 @@ class Submission:
             print(_line(uid, jobs) if is_for_people(None) else uid)
         sys.stdout.flush()
 
-    def show_forecast(self) -> None:
-        """Tells what would become of the jobs if they were submitted now."""
-        rows = [
-            {"job": draft.name or str(number), **self._client.post("jobs", body=body, query={"dry_run": True})}
-            for number, (draft, body) in enumerate(zip(self._drafts, self._bodies, strict=True), 1)
-        ]
-        if len(rows) == 1 and is_for_people(self._output):
-            print_facts(_forecast(rows[0]))
-        else:
-            listing(rows, self._output, _forecast, FORECAST, drop=("in line", "run time", "why"))
-
 
 def _line(uid: str, jobs: Sequence[Job]) -> str:
-    name = called(jobs[0])
+    name = short_name(jobs[0])
     if jobs[0]["array_index"] is None:
         return f"submitted job {uid} ({name})"
     return f"submitted array {uid} ({name}) of {len(jobs)} task{'s' * (len(jobs) > 1)}"
@@ -101,10 +100,31 @@ def _line(uid: str, jobs: Sequence[Job]) -> str:
 def _forecast(row: Row) -> dict[str, str]:
     return {
         "job": row["job"],
-        "start": both(row["estimated_start"]) or "not known",
-        "finish": both(row["estimated_finish"]) or "not known",
+        "start": moment(row["estimated_start"]) or "not known",
+        "finish": moment(row["estimated_finish"]) or "not known",
         "where": row["placement"] or "not known",
-        "run time": believed(row),
-        "in line": f"{row['ahead']} job{'s' * (row['ahead'] != 1)}",
+        "run time": run_time(row),
+        "ahead": f"{row['ahead']} job{'s' * (row['ahead'] != 1)}",
         "why": row["why"],
     }
+
+
+def _predicted(body: Mapping[str, Any], training: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    """What is added to a job's body from the forecast of its model, which is made here: tracing it runs its code."""
+    if not training:
+        return {}
+    from gpuwise.service.offline.predict import known_types, predict
+
+    there = dict.fromkeys(node["gpu_type"] for node in client.get("nodes")["nodes"])
+    wanted = [name for name in there if not body.get("gpu_types") or name in body["gpu_types"]]
+    types = known_types(wanted)
+    for name in wanted:
+        if name not in types:
+            print(f"gpuwise: no forecast for {name}: its speed is not known", file=sys.stderr)
+    if not types:
+        return {}
+    forecast = predict(gpus=list(types.values()), count=max(1, int(body.get("gpus", 1))), **training)
+    shown = forecast.slowest.shown()
+    parts = ", ".join(f"{name} {shown[name]}" for name in ("step ms", "utilization %", "memory GiB"))
+    print(f"gpuwise: predicted on {forecast.slowest.gpu}: {parts} ({shown['source']})", file=sys.stderr)
+    return forecast.for_job(body)

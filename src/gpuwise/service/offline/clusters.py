@@ -12,7 +12,7 @@ from typing import Any
 from gpuwise.core.cluster.spec import MAX_NODES, ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.units import parse_bytes
-from gpuwise.devices.catalogue import gpu_type
+from gpuwise.devices.catalogue import GpuType, gpu_type
 from gpuwise.sim.traces.files import read_nodes
 
 _FILE_FIELDS = ("count", *(field.name for field in fields(NodeSpec) if field.name != "name"), "name")
@@ -29,43 +29,26 @@ def load_cluster(given: str | Path | ClusterSpec) -> ClusterSpec:
     if text.endswith(".toml") or (isinstance(given, Path) and not text.endswith(".csv")):
         return _from_toml(Path(given))
     if text.endswith(".csv"):
-        rows = read_nodes(text)
-        return _from_catalogue(
-            [
-                NodeSpec(
-                    name=row.name, gpu_type=row.gpu_type, gpus=row.gpus, cpus=row.cpus, memory_bytes=row.memory_bytes
-                )
-                for row in rows
-            ]
-        )
+        listed = ("name", "gpu_type", "gpus", "cpus", "memory_bytes")
+        rows = [{name: getattr(row, name) for name in listed} for row in read_nodes(text)]
+        return _from_catalogue([NodeSpec(**row) for row in rows])
     return _from_catalogue(ClusterSpec.parse(text).nodes)
 
 
 def _from_catalogue(nodes: Sequence[NodeSpec]) -> ClusterSpec:
     """Nodes with what the catalogue knows of their GPUs; a node list may leave the type open."""
-    names = {node.gpu_type for node in nodes if node.gpu_type}
-    known = {name: _known(NodeSpec(name="", gpu_type=name, gpus=1)) for name in sorted(names)}
-    return ClusterSpec(tuple(_fill(node, known[node.gpu_type]) if node.gpu_type else node for node in nodes))
+    known = {name: gpu_type(name) for name in sorted({node.gpu_type for node in nodes if node.gpu_type})}
+    return ClusterSpec(tuple(_filled(node, known[node.gpu_type]) if node.gpu_type else node for node in nodes))
 
 
-def _fill(node: NodeSpec, one: NodeSpec) -> NodeSpec:
-    """A node with what the catalogue knows of one GPU of its type."""
-    return replace(
-        node,
-        gpu_type=one.gpu_type,
-        gpu_memory_bytes=one.gpu_memory_bytes if math.isinf(node.gpu_memory_bytes) else node.gpu_memory_bytes,
-        usd_per_hour=one.usd_per_hour * node.gpus if math.isnan(node.usd_per_hour) else node.usd_per_hour,
-    )
-
-
-def _known(node: NodeSpec) -> NodeSpec:
-    gpu = gpu_type(node.gpu_type)
-    return replace(
-        node,
-        gpu_type=gpu.name,
-        gpu_memory_bytes=math.inf if gpu.memory_bytes is None else gpu.memory_bytes,
-        usd_per_hour=math.nan if gpu.usd_per_hour is None else gpu.usd_per_hour,
-    )
+def _filled(node: NodeSpec, gpu: GpuType) -> NodeSpec:
+    """A node with the memory and the price of its GPU type, where it has none of its own."""
+    found: dict[str, Any] = {"gpu_type": gpu.name}
+    if math.isinf(node.gpu_memory_bytes) and gpu.memory_bytes is not None:
+        found["gpu_memory_bytes"] = gpu.memory_bytes
+    if math.isnan(node.usd_per_hour) and gpu.usd_per_hour is not None:
+        found["usd_per_hour"] = gpu.usd_per_hour * node.gpus
+    return replace(node, **found)
 
 
 def _from_toml(path: Path) -> ClusterSpec:
@@ -99,15 +82,13 @@ def _nodes(entry: Any, first: int) -> list[NodeSpec]:
     if not 1 <= count <= MAX_NODES - first:
         raise GpuwiseError(f"count is {count}; a cluster has 1 to {MAX_NODES} nodes")
     prefix = values.pop("name", "n")
-    for name in ("gpu_type", "gpus"):
-        if name not in values:
-            raise GpuwiseError(f"a [[node]] has no {name}; each needs gpu_type and gpus")
+    if missing := [name for name in ("gpu_type", "gpus") if name not in values]:
+        raise GpuwiseError(f"a [[node]] has no {missing[0]}; each needs gpu_type and gpus")
     if count > 1 and (stated := [name for name in ("uid", "device_ids") if name in values]):
         raise GpuwiseError(f"count is {count}, and {stated[0]} is stated; it can be that of one node only")
-    base = NodeSpec(name=prefix, **values)
-    one = _known(NodeSpec(name=prefix, gpu_type=base.gpu_type, gpus=1))
+    node = _filled(NodeSpec(name=prefix, **values), gpu_type(values["gpu_type"]))
     names = [prefix] if count == 1 and "name" in entry else [f"{prefix}{first + i}" for i in range(count)]
-    return [replace(_fill(base, one), name=name) for name in names]
+    return [replace(node, name=name) for name in names]
 
 
 def _labels(name: str, value: Any) -> tuple[tuple[str, str], ...]:
@@ -143,6 +124,9 @@ _STATED: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
+_KINDS: Mapping[str, type] = {"gpu_type": str, "name": str, "uid": str, "gpus": int, "count": int}
+
+
 def _value(name: str, value: Any) -> Any:
     """A field's value, of the kind that the field has."""
     if name not in _FILE_FIELDS:
@@ -154,11 +138,7 @@ def _value(name: str, value: Any) -> Any:
             raise GpuwiseError(f"{name}: {error}") from None
     if name in _STATED:
         return _STATED[name](name, value)
-    kinds: type | tuple[type, ...] = (int, float)
-    if name in ("gpu_type", "name", "uid"):
-        kinds = str
-    elif name in ("gpus", "count"):
-        kinds = int
+    kinds = _KINDS.get(name, (int, float))
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise GpuwiseError(f"{name} is {value!r}; it must be {'text' if kinds is str else 'a number'}")
     return value

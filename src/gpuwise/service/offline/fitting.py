@@ -20,7 +20,9 @@ from gpuwise.predict.fitting.recipes import choose
 from gpuwise.predict.fitting.scores import Holdout, Scores, Target, score
 
 DIGITS = 4
-"""Errors are kept and shown with so many significant digits."""
+"""Significant digits of errors that are written and shown."""
+MOST_POINTS, MOST_GROUPS = 2000, 8
+"""Of a plot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Evaluated:
             "left_out": holdout.left_out,
             "unit": holdout.unit,
             **measures,
-            "target": "; ".join(_told(target) for target in holdout.targets),
+            "target": "; ".join(_goal(target) for target in holdout.targets),
             "met": "; ".join(self._verdict(target) for target in holdout.targets),
             "note": holdout.note,
         }
@@ -60,12 +62,47 @@ class Evaluated:
                 key: _rounded(each) for key, each in measures.items()
             }
 
+    def draw(self, folder: Path) -> Path:
+        """Plots predicted against measured: a point per row, where the two would be equal, and the 90 % intervals."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise GpuwiseError("matplotlib is not installed; pip install 'gpuwise[plot]'") from error
+        holdout, scores = self.holdout, self.scores
+        figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+        axes = figure.subplots()
+        _draw_points(axes, holdout)
+        axes.set(xlabel=f"measured ({holdout.unit})", ylabel=f"predicted ({holdout.unit})", xscale="log", yscale="log")
+        figures = f"{scores.rows} rows, MAPE {100 * scores.mape:.1f} %, coverage {100 * scores.coverage:.0f} %"
+        axes.set_title(f"{holdout.name}: {holdout.left_out}\n{figures}", fontsize=10)
+        axes.legend(fontsize=8, loc="upper left")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{holdout.name}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        return path
+
     def _verdict(self, target: Target) -> str:
         reached = getattr(self.scores, target.measure)
         if target.measure == "coverage":
             off = abs(reached - COVERAGE)
             return "goal" if off <= COVERAGE - target.goal else "yes" if off <= COVERAGE - target.at_least else "no"
         return "goal" if reached <= target.goal else "yes" if reached <= target.at_least else "no"
+
+
+def _draw_points(axes: Any, holdout: Holdout) -> None:
+    measured, estimates = np.asarray(holdout.measured), holdout.estimates
+    some = np.linspace(0, len(measured) - 1, min(len(measured), MOST_POINTS)).astype(int)
+    ends = np.array([min(measured.min(), estimates.value.min()), max(measured.max(), estimates.value.max())])
+    axes.plot(ends, ends, color="black", linewidth=0.8, label="predicted = measured")
+    axes.vlines(measured[some], estimates.low[some], estimates.high[some], color="0.8", linewidth=0.6, zorder=0)
+    groups = np.asarray(holdout.group) if len(holdout.group) else np.full(len(measured), "")
+    names, counts = np.unique(groups, return_counts=True)
+    largest = set(names[np.argsort(-counts)][:MOST_GROUPS].tolist())
+    for name in [*sorted(largest), None]:
+        mask = np.isin(groups, sorted(largest), invert=True) if name is None else groups == name
+        chosen = some[mask[some]]
+        if len(chosen):
+            axes.plot(measured[chosen], estimates.value[chosen], ".", markersize=4, label=name or "others")
 
 
 def evaluate(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
@@ -81,11 +118,11 @@ def evaluate_in_use(names: Sequence[str], data: Path) -> Iterator[Evaluated]:
 
 
 def _scored(recipe: str, holdouts: Iterator[Holdout]) -> Iterator[Evaluated]:
-    """Holdouts with their scores; rows without an answer are left out, and what cannot be done is told."""
+    """Holdouts with their scores; rows without an answer are left out, and what cannot be done is reported."""
     try:
         for holdout in holdouts:
-            measured, told = np.asarray(holdout.measured), holdout.estimates
-            usable = (measured > 0) & np.isfinite(measured) & np.isfinite(told.value + told.low + told.high)
+            measured, made = np.asarray(holdout.measured), holdout.estimates
+            usable = (measured > 0) & np.isfinite(measured) & np.isfinite(made.value + made.low + made.high)
             if not usable.all() or not len(usable):
                 log_left_out(
                     f"{int(np.sum(~usable))} of {len(usable)} rows of {holdout.name}: nothing measured or predicted"
@@ -113,6 +150,29 @@ def fit(recipe: Recipe, data: Path, *, made: str = "", errors: bool = True) -> r
     return registry.Fitted(recipe.name, recipe.what, predictor, sources, __version__, today, rows)
 
 
+def fit_and_write(name: str, data: Path, folder: Path, *, made: str, errors: bool) -> dict[str, Any]:
+    """Fits one predictor and writes its file, which the row that is returned names."""
+    (recipe,) = choose([name])
+    path = registry.write(fit(recipe, data, made=made, errors=errors), folder)
+    return {**_about(recipe), "file": str(path), "size_bytes": path.stat().st_size}
+
+
+def fit_and_check(name: str, data: Path) -> tuple[dict[str, Any], list[str]]:
+    """Fits one predictor; a row, and what is not the same in the one that is in use."""
+    (recipe,) = choose([name])
+    found = differences(fit(recipe, data, errors=False), registry.load(name))
+    return {**_about(recipe), "same": not found}, found
+
+
+def predictor_names(names: Sequence[str]) -> list[str]:
+    """Names of predictors, checked; all if none is given."""
+    return [recipe.name for recipe in choose(list(names))]
+
+
+def _about(recipe: Recipe) -> dict[str, Any]:
+    return {"predictor": recipe.name, "what": recipe.what, "data": list(recipe.data)}
+
+
 def differences(fitted: registry.Fitted, shipped: registry.Fitted) -> list[str]:
     """What is not the same in two fits of a predictor, in words; empty if they are equal."""
     ours, theirs = fitted.predictor.to_document(), shipped.predictor.to_document()
@@ -137,5 +197,5 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def _told(target: Target) -> str:
+def _goal(target: Target) -> str:
     return f"{target.measure} {target.at_least:g}, goal {target.goal:g}"

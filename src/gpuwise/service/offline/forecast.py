@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ QUANTITIES = ("step_time_s", "epoch_time_s", "gpu_util_pct", "memory_bytes", "sa
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with the interval that holds it nine times out of ten."""
+    """A number with its 90 % interval."""
 
     value: float
     low: float
@@ -35,7 +35,7 @@ class Quantity:
         return Quantity(self.value * factor, self.low * factor, self.high * factor)
 
     def inverse(self, over: float) -> Quantity:
-        """``over`` divided by it: from seconds a step to samples a second."""
+        """``over`` divided by it: from seconds per step to samples per second."""
         return Quantity(over / self.value, over / self.high, over / self.low)
 
     def as_dict(self) -> dict[str, float]:
@@ -45,7 +45,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is foreseen on one GPU type, or on one VM with all its GPUs."""
+    """The forecast for one GPU type, or for one VM with all its GPUs."""
 
     gpu: str
     vm: str | None
@@ -83,7 +83,7 @@ class Row:
         return made
 
     def flat(self) -> dict[str, Any]:
-        """For frames and CSV: three columns a quantity."""
+        """For frames and CSV: three columns per quantity."""
         made: dict[str, Any] = {}
         for name, value in self.as_dict().items():
             if name in QUANTITIES:
@@ -107,14 +107,14 @@ class Row:
             "utilization %": _span(self.gpu_util_pct),
             "memory GiB": f"{_span(self.memory_bytes.times(1 / GIB))} of {self.capacity_bytes / GIB:.3g}",
             "fits": fits,
-            "$ an epoch": "-" if self.usd_per_epoch is None else _span(self.usd_per_epoch),
+            "$ per epoch": "-" if self.usd_per_epoch is None else _span(self.usd_per_epoch),
             "source": self.source + ("" if self.in_domain else OUTSIDE),
         }
 
 
 @dataclass(frozen=True)
 class Forecast(Sequence[Row]):
-    """What is foreseen of a model; a sequence of rows, one for each GPU or VM type."""
+    """The forecast of a model: a sequence of rows, one per GPU or VM type."""
 
     model: str
     batch: int
@@ -139,22 +139,42 @@ class Forecast(Sequence[Row]):
         return iter(self.rows)
 
     @property
+    def slowest(self) -> Row:
+        """The row with the longest step."""
+        return max(self.rows, key=lambda row: row.step_time_s.value)
+
+    def for_job(self, declared: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a job's request as predicted on the slowest GPU type, where nothing is declared."""
+        row = self.slowest
+        made: dict[str, Any] = {}
+        if len(self.rows) > 1:
+            made["speeds"] = {each.gpu: row.step_time_s.value / each.step_time_s.value for each in self.rows}
+        if "steps" in declared:
+            whole = row.step_time_s.times(declared["steps"])
+            made |= {"predicted_s": whole.value, "predicted_low_s": whole.low, "predicted_high_s": whole.high}
+        if "gpu_memory_bytes" not in declared:  # a forecast is no reason to refuse a job: it may have the whole GPU
+            made |= _request_fields("gpu_memory_bytes", row.memory_bytes, row.capacity_bytes)
+        if "gpu_util_frac" not in declared:
+            made |= _request_fields("gpu_util_frac", row.gpu_util_pct.times(0.01), 1.0)
+        return made
+
+    @property
     def title(self) -> str:
         """What was asked, and the model in numbers."""
         graph = self.graph
         return (
-            f"{self.model}, batch {self.batch} a GPU, {graph.precision}, {graph.optimizer}: "
-            f"{graph.parameters / 1e6:.4g} M parameters, {graph.forward_macs / graph.batch / 1e9:.4g} GMACs a sample "
+            f"{self.model}, batch {self.batch} per GPU, {graph.precision}, {graph.optimizer}: "
+            f"{graph.parameters / 1e6:.4g} M parameters, {graph.forward_macs / graph.batch / 1e9:.4g} GMACs per sample "
             f"forward; an epoch is {self.epoch_samples:,} samples"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as people read them, with one unit a column."""
+        """The rows as people read them, with one unit per column."""
         unit_s = max((row.step_time_s.value for row in self.rows), default=0.0) >= 10.0
         return [row.shown(in_seconds=unit_s) for row in self.rows]
 
     def remarks(self) -> tuple[str, ...]:
-        """What is to be said below the table."""
+        """Notes to show below the table."""
         outside = any(not row.in_domain for row in self.rows)
         return (*self.notes, *([f"{OUTSIDE.strip()} the model or the GPU is unlike the data of the fit"] * outside))
 
@@ -163,7 +183,7 @@ class Forecast(Sequence[Row]):
         return [row.as_dict() for row in self.rows]
 
     def to_frame(self) -> polars.DataFrame:
-        """The rows as a polars frame, three columns a quantity."""
+        """The rows as a polars frame, three columns per quantity."""
         import polars
 
         return polars.DataFrame([row.flat() for row in self.rows])
@@ -184,6 +204,14 @@ class Forecast(Sequence[Row]):
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.remarks())
         return f"<table><caption>{html.escape(self.title)}</caption><tr>{head}</tr>{body}</table>{notes}"
+
+
+def _request_fields(name: str, quantity: Quantity, most: float) -> dict[str, Any]:
+    """A quantity as fields of a job's request: value, low, high and source; the value is at most ``most``."""
+    stem, unit = name.rsplit("_", 1)
+    value = min(quantity.value, most)
+    low, high = min(quantity.low, value), max(min(quantity.high, 1.0) if unit == "frac" else quantity.high, value)
+    return {name: value, f"{stem}_low_{unit}": low, f"{stem}_high_{unit}": high, f"{stem}_source": "predicted"}
 
 
 def _span(quantity: Quantity) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.devices.catalogue import GpuType, gpu_type, gpu_types
 from gpuwise.devices.vms import VmType, vm_type, vm_types
 from gpuwise.graph.cache import cached_graph
@@ -70,9 +71,13 @@ def predict(
     places = _places(gpus, vms, count)
     if epoch_samples < 1:
         raise GpuwiseError(f"an epoch of {epoch_samples} samples; it must be 1 or more")
-    graph = _graph(model, batch, precision, optimizer, image, sequence, fresh)
-    alone = _step_times(graph, places, _checked(measured))
-    rows = _rows(graph, places, alone, epoch_samples)
+    if isinstance(model, Graph):
+        graph = model
+    else:
+        name = model if isinstance(model, str) else getattr(model, "__name__", "model")
+        ask = ModelSpec(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
+        graph = cached_graph(ask, fresh=fresh) if isinstance(model, str) else graph_of_function(model, ask)
+    rows = _rows(graph, places, _checked(measured), epoch_samples)
     return Forecast(graph.model, graph.batch, epoch_samples, graph, tuple(rows), _notes(graph, places))
 
 
@@ -112,7 +117,17 @@ def _places(gpus: Sequence[str] | None, vms: Sequence[str] | None, count: int) -
         found = [_place(gpu_types()[name], count) for name in COMMON if name in gpu_types()]
     for place in found:
         if not is_known(place.gpu.name):
-            raise GpuwiseError(f"too little is published about {place.gpu.name}, so nothing can be foreseen of it")
+            raise GpuwiseError(f"too little is published about {place.gpu.name}, so there is no forecast for it")
+    return found
+
+
+def known_types(names: Iterable[str]) -> dict[str, str]:
+    """The catalogue's names of GPU types, by the names given; without those about which too little is published."""
+    found = {}
+    for name in names:
+        with suppress(UnknownNameError):
+            if is_known(name):
+                found[name] = gpu_type(name).name
     return found
 
 
@@ -139,46 +154,13 @@ def _checked(measured: Mapping[str, float] | None) -> dict[str, float] | None:
     return {gpu_type(name).name: float(seconds) for name, seconds in measured.items()}
 
 
-def _graph(
-    model: str | Graph | Callable[..., Any],
-    batch: int,
-    precision: str,
-    optimizer: str,
-    image: int | None,
-    sequence: int | None,
-    fresh: bool,
-) -> Graph:
-    if isinstance(model, Graph):
-        return model
-    name = model if isinstance(model, str) else getattr(model, "__name__", "model")
-    spec = ModelSpec(name, batch, precision, optimizer, image=image, sequence=sequence)  # type: ignore[arg-type] # takes words
-    return cached_graph(spec, fresh=fresh) if isinstance(model, str) else graph_of_function(model, spec)
+# -- the forecast -------------------------------------------------------------------------------------------------
 
 
-# -- what is foreseen -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _StepTimes:
-    """On one GPU of each place."""
-
-    times: Estimates
-    sources: list[str]
-
-
-def _columns(row: dict[str, float], places: Sequence[Place]) -> dict[str, Any]:
-    """A row of the model, once for each place."""
-    return {name: np.full(len(places), value) for name, value in row.items()}
-
-
-def _step_times(graph: Graph, places: Sequence[Place], measured: Mapping[str, float] | None) -> _StepTimes:
+def _rows(graph: Graph, places: Sequence[Place], measured: Mapping[str, float] | None, epoch_samples: int) -> list[Row]:
     predictor: Any = registry.load("step_time").predictor
     table = step_columns(graph, [place.gpu.name for place in places], measured=measured)
-    return _StepTimes(predictor.estimate(table), predictor.sources(table))
-
-
-def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_samples: int) -> list[Row]:
-    steps = _on_all_gpus(places, alone.times)
+    steps, sources = _on_all_gpus(places, predictor.estimate(table)), predictor.sources(table)
     utilization = _utilization(graph, places, steps)
     memory, p_oom = _memory(graph, places)
     rows = []
@@ -187,26 +169,15 @@ def _rows(graph: Graph, places: Sequence[Place], alone: _StepTimes, epoch_sample
         per_epoch = epoch_samples / (graph.batch * place.gpus)
         epoch = step.times(per_epoch)
         price = place.usd_per_hour
-        rows.append(
-            Row(
-                gpu=place.gpu.name,
-                vm=place.vm,
-                gpus=place.gpus,
-                batch=graph.batch,
-                precision=str(graph.precision),
-                step_time_s=step,
-                epoch_time_s=epoch,
-                gpu_util_pct=_quantity(utilization, number),
-                memory_bytes=_quantity(memory, number),
-                samples_per_s=step.inverse(graph.batch * place.gpus),
-                usd_per_epoch=None if price is None else epoch.times(price / SECONDS_PER_HOUR),
-                capacity_bytes=float(place.gpu.memory_bytes or 0.0),
-                fits=bool(p_oom[number] < 0.5),
-                p_oom=float(p_oom[number]),
-                source=alone.sources[number],
-                in_domain=bool(steps.in_domain[number] and memory.in_domain[number]),
-            )
-        )
+        rows.append(Row(
+            gpu=place.gpu.name, vm=place.vm, gpus=place.gpus, batch=graph.batch, precision=str(graph.precision),
+            step_time_s=step, epoch_time_s=epoch, gpu_util_pct=_quantity(utilization, number),
+            memory_bytes=_quantity(memory, number), samples_per_s=step.inverse(graph.batch * place.gpus),
+            usd_per_epoch=None if price is None else epoch.times(price / SECONDS_PER_HOUR),
+            capacity_bytes=float(place.gpu.memory_bytes or 0.0), fits=bool(p_oom[number] < 0.5),
+            p_oom=float(p_oom[number]), source=sources[number],
+            in_domain=bool(steps.in_domain[number] and memory.in_domain[number]),
+        ))  # fmt: skip
     return rows
 
 
@@ -250,7 +221,8 @@ def _utilization(graph: Graph, places: Sequence[Place], steps: Estimates) -> Est
 
 def _memory(graph: Graph, places: Sequence[Place]) -> tuple[Estimates, Any]:
     predictor: Any = registry.load("memory").predictor
-    table = _columns(memory_features(graph), places) | {
+    table: dict[str, Any] = {name: np.full(len(places), value) for name, value in memory_features(graph).items()}
+    table |= {
         "gpu": [place.gpu.name for place in places],
         "framework": ["pytorch"] * len(places),
         "measure": ["device"] * len(places),
@@ -267,8 +239,8 @@ def _quantity(estimates: Estimates, number: int) -> Quantity:
 def _notes(graph: Graph, places: Sequence[Place]) -> tuple[str, ...]:
     notes = [f"note: {note}" for note in graph.notes]
     if graph.unknown:
-        told = ", ".join(f"{name} ({count} ×)" for name, count in sorted(graph.unknown.items()))
-        notes.append(f"note: without a formula, so counted by their bytes: {told}")
+        names = ", ".join(f"{name} ({count} ×)" for name, count in sorted(graph.unknown.items()))
+        notes.append(f"note: without a formula, so counted by their bytes: {names}")
     if any(place.gpus > 1 for place in places):
         notes.append("note: on several GPUs, data-parallel with the same batch on each, as jobs of other models grew")
     return tuple(notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,36 +11,29 @@ from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import node_table
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
-from gpuwise.core.job.kinds import Number, Text
 from gpuwise.core.job.needs import sharing_only
-from gpuwise.core.job.property import PropertyError
-from gpuwise.core.job.schema import Entry, entries
 from gpuwise.core.job.shape import describe_roles
-from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.protocols import MakeRates, Placer, Policy, feasible
+from gpuwise.core.protocols import MakeRates, Placer, Policy, RateModel, feasible
 from gpuwise.core.rates import DeclaredRates
 from gpuwise.core.tables import Array
 from gpuwise.core.units import format_bytes
-from gpuwise.devices.catalogue import gpu_type
-from gpuwise.devices.mig import mig_profiles
 from gpuwise.engine.drive import drive
 from gpuwise.engine.engine import Engine
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.service.offline.clusters import load_cluster
+from gpuwise.service.offline.job_columns import AnyTrace, job_columns
 from gpuwise.sim.executor.failures import Memory, NodeFault
 from gpuwise.sim.executor.virtual import VirtualExecutor
 from gpuwise.sim.results.result import SimulationResult
-from gpuwise.sim.traces.files import read_trace, trace_from_frame
-from gpuwise.sim.traces.schema import TRACE_SCHEMA
+from gpuwise.sim.traces.files import read_trace, write_trace
 from gpuwise.sim.traces.trace import Trace
 
 
@@ -51,14 +43,11 @@ class Truth:
 
     rates: MakeRates | None = None
     gpu_memory_bytes: Mapping[str, float] | None = None
-    """Memory that each job really takes of a GPU, by its id: one that finds too little left fails and comes again."""
+    """Memory that each job really uses of a GPU, by its id: one that finds too little left fails and is requeued."""
     gpu_util_frac: Mapping[str, float] | None = None
-    """Utilization that each job really has, by its id: seen when it has been alone on a GPU for a minute."""
+    """Utilization that each job really has, by its id: observed when it has been alone on a GPU for a minute."""
     repartition_s: float = 0.0
-    """How long it takes to cut a GPU into slices."""
-
-
-AnyTrace = str | os.PathLike[str] | Trace | pl.DataFrame | Sequence[JobSpec]
+    """How long it takes to partition a GPU."""
 
 
 def simulate(
@@ -79,7 +68,7 @@ def simulate(
 
     ``trace`` is a file, a generator such as ``"gen:gavel?jobs=500&seed=1"``, a frame, or job specs. ``placement`` is
     the policy's own or ``best-fit`` where none is given. ``round_s`` lets the policy decide only at multiples of it.
-    ``forecast_error`` spreads what the policy believes of each run time around the truth: log-normally, with this
+    ``forecast_error`` spreads the run times that the policy is given around the true ones: log-normally, with this
     standard deviation. A job larger than the cluster is an error, or left out with ``oversized="drop"``. ``beliefs``
     makes the rates that the policy believes, ``truth`` says what comes of them; both are as declared if not given.
     """
@@ -89,12 +78,8 @@ def simulate(
         raise GpuwiseError(f"seed is {seed}; it must be 0 or more")
     spec = load_cluster(cluster)
     chosen = make_policy(policy) if isinstance(policy, str) else policy
-    faults = tuple(faults)
-    for fault in faults:
-        if not 0 <= fault.node < len(spec.nodes):
-            raise GpuwiseError(f"a fault of node {fault.node}; the cluster has nodes 0 to {len(spec.nodes) - 1}")
-    columns, name = _job_columns(trace)
-    begun = perf_counter()
+    columns, name = job_columns(trace)
+    started = perf_counter()
     jobs = _declare(columns, forecast_error, seed)
     placer, placed_by = _placer(placement, chosen, jobs, seed)
     fits = _fits(jobs, spec, placer, chosen)
@@ -104,18 +89,34 @@ def simulate(
         columns = {column: [values[i] for i in np.flatnonzero(fits)] for column, values in columns.items()}
         jobs = _declare(columns, forecast_error, seed)
     engine = Engine(spec, chosen, placer=placer, seed=seed, jobs=jobs, round_s=round_s, beliefs=beliefs)
-    world, nodes = truth or Truth(), engine.state.nodes
-    durations_s = np.asarray(columns["duration_s"], dtype="f8")
-    memory = None if world.gpu_memory_bytes is None else Memory(nodes, _by_row(world.gpu_memory_bytes, jobs))
-    seen = None if world.gpu_util_frac is None else _by_row(world.gpu_util_frac, jobs)
-    rates = DeclaredRates(jobs, nodes, durations_s, seen) if world.rates is None else world.rates(jobs, nodes)
-    executor = VirtualExecutor(
-        jobs, nodes, rates, faults=faults, memory=memory, repartition_s=world.repartition_s, utilization=seen
-    )
+    executor = _executor(engine, columns["duration_s"], _checked(faults, spec), truth or Truth())
     with _no_collection():
         drive(engine, executor)
     label = policy if isinstance(policy, str) else chosen.name
-    return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - begun, engine)
+    return SimulationResult(label, name, spec.describe(), placed_by, seed, perf_counter() - started, engine)
+
+
+def _checked(faults: Iterable[NodeFault], cluster: ClusterSpec) -> tuple[NodeFault, ...]:
+    given = tuple(faults)
+    for fault in given:
+        if not 0 <= fault.node < len(cluster.nodes):
+            raise GpuwiseError(f"a fault of node {fault.node}; the cluster has nodes 0 to {len(cluster.nodes) - 1}")
+    return given
+
+
+def _executor(
+    engine: Engine, durations_s: Sequence[float], faults: tuple[NodeFault, ...], truth: Truth
+) -> VirtualExecutor:
+    jobs, nodes = engine.state.jobs, engine.state.nodes
+    memory = None if truth.gpu_memory_bytes is None else Memory(nodes, _by_row(truth.gpu_memory_bytes, jobs))
+    seen = None if truth.gpu_util_frac is None else _by_row(truth.gpu_util_frac, jobs)
+    if truth.rates is None:
+        rates: RateModel = DeclaredRates(jobs, nodes, np.asarray(durations_s, dtype="f8"), seen)
+    else:
+        rates = truth.rates(jobs, nodes)
+    return VirtualExecutor(
+        jobs, nodes, rates, faults=faults, memory=memory, repartition_s=truth.repartition_s, utilization=seen
+    )
 
 
 def _by_row(of: Mapping[str, float], jobs: JobTable) -> list[float]:
@@ -135,87 +136,20 @@ def _placer(given: str | Placer | None, policy: Policy, jobs: JobTable, seed: in
 
 
 def _declare(columns: dict[str, Any], forecast_error: float, seed: int) -> JobTable:
-    """The job table, with what is believed of run times in place of the truth."""
+    """The job table, with the run times that the policy is given in place of the true ones."""
     if not 0 <= forecast_error <= 10:
         raise GpuwiseError(f"a forecast error of {forecast_error}; it must be 0 to 10")
     jobs = JobTable()
     if forecast_error:
         noise = np.random.default_rng(seed).normal(0.0, forecast_error, len(columns["id"]))
-        believed_s = np.asarray(columns["duration_s"], dtype="f8") * np.exp(noise)
-        columns = {**columns, "duration_s": believed_s.tolist()}
+        estimated_s = np.asarray(columns["duration_s"], dtype="f8") * np.exp(noise)
+        columns = {**columns, "duration_s": estimated_s.tolist()}
     jobs.declare_columns(columns)
     return jobs
 
 
-def _job_columns(trace: AnyTrace) -> tuple[dict[str, Any], str]:
-    if isinstance(trace, Sequence) and not isinstance(trace, str):
-        return _spec_columns(trace), "jobs"
-    if isinstance(trace, pl.DataFrame):
-        trace = trace_from_frame(trace)
-    elif not isinstance(trace, Trace):
-        trace = read_trace(os.fspath(trace))
-    columns: dict[str, Any] = {}
-    for name, entry in TRACED.items():
-        cells = trace.jobs[name]
-        if isinstance(entry.kind, (Number, Text)):
-            columns[name] = cells.to_list()
-            continue
-        known = {text: _from_cell(entry, text) for text in cells.unique()}
-        if set(known.values()) != {entry.default}:  # what no job states need not be looked at job by job
-            columns[name] = [known[text] for text in cells]
-    return columns, trace.name
-
-
-TRACED = {name: entry for name, entry in entries(JobSpec).items() if name in TRACE_SCHEMA}
-
-
-def _from_cell(entry: Entry, text: str) -> Any:
-    """The value that a cell of a trace stands for, with GPU types as the catalogue spells them."""
-    try:
-        value = entry.kind.from_cell(text)
-    except ValueError:
-        raise GpuwiseError(f"{entry.name} is {text!r}; it must be {entry.about.noun or entry.kind.noun}") from None
-    value = _CANONICAL[entry.name](value) if entry.name in _CANONICAL else value
-    if expected := entry.wrong(value):
-        raise PropertyError(entry.name, text, expected)
-    return value
-
-
-def _known_types(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({gpu_type(name).name for name in names}))
-
-
-def _known_speeds(speeds: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    return tuple({_canonical(name): speed for name, speed in speeds}.items())
-
-
-_CANONICAL: dict[str, Callable[[Any], Any]] = {"gpu_types": _known_types, "speeds": _known_speeds}
-
-
-def _canonical(name: str) -> str:
-    """A GPU type, or a slice of one, as the catalogue spells it."""
-    kind, slash, part = name.partition("/")
-    gpu = gpu_type(kind).name
-    slices = [f"{profile.compute_slices}g" for profile in mig_profiles(gpu)] if slash else []
-    if slash and part not in slices:
-        raise UnknownNameError(f"MIG slice of {gpu}", part, dict.fromkeys(slices))
-    return gpu + slash + part
-
-
-def _spec_columns(specs: Sequence[JobSpec]) -> dict[str, Any]:
-    if not specs:
-        raise GpuwiseError("there are no jobs to simulate")
-    table = JobTable()
-    ordered = sorted(specs, key=lambda spec: spec.submit_s)
-    table.declare(ordered)
-    columns: dict[str, Any] = {name: [getattr(spec, name) for spec in ordered] for name in entries(JobSpec)}
-    columns["gpu_types"] = [tuple(gpu_type(name).name for name in spec.gpu_types) for spec in ordered]
-    columns["speeds"] = [tuple((_canonical(name), speed) for name, speed in spec.speeds) for spec in ordered]
-    return columns
-
-
 def _fits(jobs: JobTable, cluster: ClusterSpec, placer: Placer, policy: Policy) -> Array:
-    """Which jobs the cluster holds when it is empty."""
+    """Which jobs could run on the empty cluster."""
     empty = Capacity(node_table(cluster))
     by_shape = np.array([feasible(policy, empty, shape, placer) for shape in jobs.shapes], dtype=bool)
     fits: Array = by_shape[jobs.shape[: len(jobs)]]
@@ -234,19 +168,82 @@ def _too_large(jobs: JobTable, fits: Array, cluster: ClusterSpec, placer: Placer
     if placer(Capacity(node_table(cluster)), shape, shape.gpus) is not None:
         where, what = f" under policy {policy.name!r}", "use another policy"
     elif not shape.alone:
-        where, what = f" under policy {policy.name!r}", "use a policy that lets jobs hold GPUs so, and GPUs that can"
+        where, what = f" under policy {policy.name!r}", "use a policy that allocates GPUs so, and GPUs that can"
     else:
         where, what = "", "use a larger cluster or --placement consolidated, which splits gangs over any nodes"
     return (
-        f"job {jobs.ids[row]!r} asks for {asked}, which {cluster.describe()} does not hold even when it is empty"
+        f"job {jobs.ids[row]!r} asks for {asked}, which {cluster.describe()} does not have even when it is empty"
         f"{where} ({count} such job{'' if count == 1 else 's'} in all); {what}, or leave them out with "
         "--drop-oversized (oversized='drop')"
     )
 
 
+def convert(trace: str, path: Path, **reading: Any) -> Trace:
+    """Reads a trace and writes it as gpuwise's own CSV or Parquet."""
+    loaded = read_trace(trace, **reading)
+    write_trace(loaded, path)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One trace on one cluster under several policies."""
+
+    trace: Trace
+    cluster: ClusterSpec
+    results: Sequence[SimulationResult]
+    refused: Sequence[GpuwiseError]
+    """Why the other policies could not run it."""
+
+    def write_report(self, path: Path) -> None:
+        """Writes an HTML page that compares the results."""
+        from gpuwise.sim.results.report.page import html_report
+
+        html_report(self.results, path)
+
+    def write_plot(self, path: Path) -> None:
+        """Writes charts of the results as .png or .svg."""
+        from gpuwise.sim.results.plots import save
+
+        save(self.results, path)
+
+    def write_journal(self, path: Path) -> None:
+        """Writes the journal of the first result, one line per record."""
+        self.results[0].engine.journal.write(path)
+
+    def write_jobs(self, path: Path) -> None:
+        """Writes the first result's jobs, one row per job, as .csv or .parquet."""
+        frame = self.results[0].to_frame()
+        try:
+            frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+        except OSError as error:
+            raise GpuwiseError(f"{path}: {error.strerror or error}") from None
+
+
+def compare(
+    trace: str, cluster: str, policies: Sequence[str], *, reading: Mapping[str, Any],
+    progress: Callable[[Sequence[str]], Iterable[str]] = iter, **options: Any,
+) -> Comparison:  # fmt: skip
+    """Replays a trace under several policies; names are checked before it is read.
+
+    ``reading`` are options of `read_trace`, ``options`` those of `simulate`.
+    """
+    spec = load_cluster(cluster)
+    for name in policies:
+        make_policy(name)
+    loaded = read_trace(trace, **reading)
+    results, refused = [], []
+    for name in progress(policies):
+        try:
+            results.append(simulate(loaded, spec, name, **options))
+        except GpuwiseError as error:
+            refused.append(GpuwiseError(f"{name}: {error}") if len(policies) > 1 else error)
+    return Comparison(loaded, spec, results, refused)
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A run makes many small objects that live to its end; looking through them for garbage is wasted time."""
+    """A run makes many small objects that live to its end; collecting garbage among them is wasted time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

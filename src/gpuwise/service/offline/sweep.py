@@ -1,4 +1,4 @@
-"""Sweep: policies × loads × seeds on all cores; every finished run is kept, so an interrupted sweep goes on."""
+"""Sweep: policies × loads × seeds on all cores; finished runs are kept, so an interrupted sweep continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What tells this run from every other, the content of its trace file included."""
+        """What identifies this run, the content of its trace file included."""
         facts = {
             **asdict(self),
             "content": [_fingerprint(self.trace), _fingerprint(self.cluster)],
@@ -61,19 +61,21 @@ class Run:
 
 
 def plan_sweep(
-    trace: str, cluster: str, policies: Sequence[str], loads: Sequence[float], seeds: Sequence[int], **options: Any
-) -> list[Run]:
+    trace: str, cluster: str, policies: Sequence[str], loads: Sequence[float], seeds: Sequence[int],
+    *, placement: str | None = None, **options: Any,
+) -> list[Run]:  # fmt: skip
     """The runs of a sweep; names are checked before the first one starts."""
     load_cluster(cluster)
     for policy in policies:
         make_policy(policy)
-    if options.get("placement", DEFAULT_PLACER) not in PLACERS:
-        raise UnknownNameError("placement", options["placement"], PLACERS)
+    placement = placement or DEFAULT_PLACER
+    if placement not in PLACERS:
+        raise UnknownNameError("placement", placement, PLACERS)
     for seed in seeds[:1]:
         read_trace(_seeded(trace, seed))
     if any(not load > 0 for load in loads):
         raise GpuwiseError(f"loads are {list(loads)}; each must be above 0")
-    return [Run(trace, cluster, *each, **options) for each in product(policies, loads, seeds)]
+    return [Run(trace, cluster, *each, placement=placement, **options) for each in product(policies, loads, seeds)]
 
 
 def sweep(
@@ -82,7 +84,7 @@ def sweep(
     workers: int | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Runs all that the store does not hold yet, and returns all, in the order of ``runs``."""
+    """Runs those that are not in the store yet, and returns all, in the order of ``runs``."""
     results = _stored(store)
     missing = [run for run in runs if run.key not in results]
     done = len(runs) - len(missing)
@@ -141,7 +143,7 @@ def seed_of(trace: str) -> int:
 
 
 def _seeded(trace: str, seed: int) -> str:
-    """A generated trace is generated anew with each seed; a recorded one is what it is."""
+    """A generated trace is generated again with each seed; a recorded one stays as it is."""
     if not trace.startswith("gen:"):
         return trace
     name, _, query = trace.partition("?")
@@ -149,7 +151,7 @@ def _seeded(trace: str, seed: int) -> str:
 
 
 def _fingerprint(named: str) -> str:
-    """What a file holds; nothing for a generator or shorthand."""
+    """Digest of a file's content; empty for a generator or shorthand."""
     path = Path(named)
     if named.startswith("gen:") or not path.is_file():
         return ""

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from builders import cluster, finished, job, node, run, started
 from gpuwise.core.errors import GpuwiseError, UnknownNameError
 from gpuwise.core.job.needs import Sharing
-from gpuwise.service.offline.simulate import simulate
+from gpuwise.service.offline.simulate import compare, simulate
 from gpuwise.sim.traces.files import read_trace, write_trace
 
 TRACE = "gen:gavel?jobs=40&rate=60&seed=2"
@@ -204,3 +204,18 @@ def test_a_result_names_the_placement_that_was_used():
     assert simulate(jobs, CLUSTER, "fifo").placement == "best-fit"
     assert simulate(jobs, CLUSTER, "tetris").placement == "tetris's own"
     assert simulate(jobs, CLUSTER, "tetris", placement="first-fit").placement == "first-fit"
+
+
+# -- several policies --------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_cannot_run_a_trace_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("id,submit_s,duration_s,gpus,sharing\na,0,10,1,mig\n")
+    found = compare(str(tmp_path / "jobs.csv"), "1x1:A100", ["fifo", "mig"], reading={})
+    assert [result.policy for result in found.results] == ["mig"]
+    assert [str(error)[:13] for error in found.refused] == ["fifo: job 'a'"]
+
+
+def test_names_are_checked_before_the_trace_is_read() -> None:
+    with pytest.raises(UnknownNameError, match="policy 'fofi'"):
+        compare("nowhere.csv", CLUSTER, ["fifo", "fofi"], reading={})

@@ -1,22 +1,80 @@
-"""One job on a page: facts in two columns, then its attempts."""
+"""``show`` and ``why``: all that is known of a job, and why it waits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuwise.cli.show.jobs import Job, believed, command_line, progress_frac, status_word
-from gpuwise.cli.show.output import Output, cell
-from gpuwise.cli.show.tables import listing, print_facts, printable
-from gpuwise.cli.show.times import both
+from gpuwise.cli.live import queue
+from gpuwise.cli.options import JobsArgument, OutputOption, Server
+from gpuwise.cli.show.jobs import (
+    Job,
+    as_shown,
+    checked_ids,
+    command_line,
+    existing_jobs,
+    progress_frac,
+    run_time,
+    status_word,
+    with_estimates,
+)
+from gpuwise.cli.show.tables import Output, cell, is_for_people, listing, print_facts, printable
+from gpuwise.cli.show.times import moment
 from gpuwise.core.units import format_bytes, format_duration
 
+if TYPE_CHECKING:
+    from gpuwise.cli.client.http import Client
+
+MOST_ASKED = 20
+"""Up to this number of jobs are asked about one by one; more are looked up in the queue."""
 ATTEMPT = ("attempt", "where", "started", "took_s", "outcome", "exit code", "detail")
 
 
-def portrait(job: Job, attempts: Sequence[Mapping[str, Any]]) -> None:
-    """Prints all that is known of a job for people; what is not known or does not matter is left out."""
+def show_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Show all that is known of a job, or an array's tasks."""
+    client = server.connect()
+    jobs = with_estimates(client, existing_jobs(client, checked_ids(ids)))
+    if not is_for_people(output):
+        listing([{**job, "launches": _attempts(client, job)} for job in jobs], output, dict, ())
+    elif len(jobs) == 1:
+        _print_job(jobs[0], _attempts(client, jobs[0]))
+    else:
+        ordered = sorted(jobs, key=lambda job: job["submitted_at"])
+        listing(ordered, output, as_shown, queue.COLUMNS, drop=queue.DROP, title=queue.title_of(jobs))
+
+
+def _attempts(client: Client, job: Job) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("jobs", job["id"], "attempts")["attempts"]
+    return found
+
+
+def why_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Say why a job waits, or how it ended."""
+    client = server.connect()
+    jobs = existing_jobs(client, checked_ids(ids))
+    if len(jobs) <= MOST_ASKED:
+        rows = [client.get("jobs", job["id"], "why") for job in jobs]
+    else:
+        rows = [_as_in_queue(job) for job in with_estimates(client, jobs)]
+    if output in (Output.JSON, Output.CSV):
+        listing(rows, output, dict, ())
+        return
+    for row in rows:
+        place = f" (position {row['position']} in the queue)" if row["position"] else ""
+        print(f"job {row['id']} {printable(row['why'])}{place}")
+
+
+def _as_in_queue(job: Job) -> dict[str, Any]:
+    why = job.get("why") or job["why_ended"] or f"does not wait: it is {job['status']}"
+    return {"id": job["id"], "status": job["status"], "why": why, "position": job.get("position")}
+
+
+# -- one job on a page: facts in two columns, then its attempts ----------------------------------------------------
+
+
+def _print_job(job: Job, attempts: Sequence[Mapping[str, Any]]) -> None:
+    """Prints a job for people; what is not known or does not matter is left out."""
     print_facts(_facts(job))
     if attempts:
         print()
@@ -28,26 +86,26 @@ def _facts(job: Job) -> dict[str, str]:
         "job": f"{job['id']} {job['name']}".strip(),
         "status": _status(job),
         "command": command_line(job),
-        "folder": job["workdir"] or "one of its own",
+        "folder": job["workdir"] or "its own",
         "user, queue": f"{job['user']}, {job['queue']}",
         "needs": _needs(job),
-        "asked for": _asked(job),
+        "requested": _asked(job),
         "priority": str(job["priority"] or ""),
         "after": ", ".join(job["after"]),
         "where": job["placement"],
         "progress": _progress(job),
-        "submitted": both(job["submitted_at"]),
-        "started": both(job["started_at"]),
-        "ended": both(job["ended_at"]),
-        "should start": both(None if job["started_at"] else job.get("estimated_start")),
-        "should end": both(None if job["ended_at"] else job.get("estimated_finish")),
-        "deadline": both(job["deadline_s"]),
-        "run time": believed(job),
+        "submitted": moment(job["submitted_at"]),
+        "started": moment(job["started_at"]),
+        "ended": moment(job["ended_at"]),
+        "estimated start": moment(None if job["started_at"] else job.get("estimated_start")),
+        "estimated end": moment(None if job["ended_at"] else job.get("estimated_finish")),
+        "deadline": moment(job["deadline_s"]),
+        "run time": run_time(job),
         "memory": _memory(job),
         "utilization": _utilization(job),
         "GPU time": format_duration(job["gpu_s"]) if job["gpu_s"] else "",
         "peak memory": format_bytes(job["peak_memory_bytes"]) if job["peak_memory_bytes"] else "",
-        "interrupted": _times(job["preemptions"]),
+        "preempted": _times(job["preemptions"]),
         "failures": _times(job["failures"]),
         "out of memory": _times(job["out_of_memory"]),
     }
@@ -64,12 +122,12 @@ def _needs(job: Job) -> str:
     return f"{share}{job['gpus']} GPU{'s' * (job['gpus'] != 1)}{memory}"
 
 
-_TOLD = ("gpus", "gpu_frac", "priority", "gpu_memory", "gpu_util", "speeds")
+_SHOWN = ("gpus", "gpu_frac", "priority", "gpu_memory", "gpu_util", "speeds")
 """What of a job's needs has a line of its own, or is not for people; names begin with these."""
 
 
 def _asked(job: Job) -> str:
-    needs = {name: value for name, value in job.get("needs", {}).items() if not name.startswith(_TOLD)}
+    needs = {name: value for name, value in job.get("needs", {}).items() if not name.startswith(_SHOWN)}
     return printable("; ".join(f"{name} {_words(value)}" for name, value in needs.items()))
 
 
@@ -115,7 +173,7 @@ def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attempt": attempt["number"],
         "where": attempt["placement"],
-        "started": both(attempt["started_at"]),
+        "started": moment(attempt["started_at"]),
         "took_s": ended - attempt["started_at"],
         "outcome": attempt["outcome"] or "runs",
         "exit code": attempt["exit_code"],
