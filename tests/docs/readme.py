@@ -36,8 +36,7 @@ TIMEOUT_S = {False: 300, True: 7200}
 
 SHELL = """
 set -euo pipefail
-services=
-trap 'for each in $services; do if kill $each; then wait $each; fi; done 2>/dev/null' EXIT
+trap 'running=$(jobs -pr); if [ "$running" ]; then kill $running; wait; fi' EXIT
 ready() {  # FILE TEXT: waits until the last command in the background has written the text to the file
     for _ in $(seq 1800); do
         grep -q "$2" "$1" && return
@@ -74,7 +73,7 @@ class Mode:
         texts = DONE if self.fresh else READY
         if text := next((texts[each] for each in texts if command.startswith(each)), None):
             log, text = shlex.quote(f"{command}.log"), shlex.quote(text)
-            start = f'{self.on_free_port(command)} >{log} 2>&1 & services="$services $!"'
+            start = f"{self.on_free_port(command)} >{log} 2>&1 &"
             stop = [] if background else ["kill $!", "wait $! || true"]
             return [shown, start, f"ready {log} {text}", *stop]
         lines = [shown, f"{{ {command.replace('REPOSITORY', str(PROJECT))}; }} || exit $?"]
