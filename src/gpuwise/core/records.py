@@ -147,7 +147,7 @@ class QueueRecord:
     weight: float = 1.0
     """Its share when others wait too."""
     users: tuple[str, ...] = ()
-    """Who may submit to it; empty is everybody."""
+    """Who may submit to it; empty is every user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

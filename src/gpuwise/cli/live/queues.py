@@ -31,7 +31,7 @@ def set_command(
         str | None, typer.Option(metavar="N", help="Jobs that have not ended; none is no limit.")
     ] = None,
     weight: Annotated[float | None, typer.Option(metavar="X", help="Its share when other queues wait too.")] = None,
-    users: Annotated[str | None, typer.Option(metavar="A,B", help="Who may submit to it; all is everybody.")] = None,
+    users: Annotated[str | None, typer.Option(metavar="A,B", help="Who may submit to it; all is every user.")] = None,
     *,
     server: Server,
     output: OutputOption = None,

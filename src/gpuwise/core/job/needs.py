@@ -209,7 +209,7 @@ class JobNeeds:
         written="memory of the whole job, such as 16GiB",
     )] = 0.0
     priority: Annotated[int, Property(
-        help="Higher comes first, within what the policy allows.", low=-1e15, high=1e15, option="priority", metavar="N",
+        help="Higher ranks first, within what the policy allows.", low=-1e15, high=1e15, option="priority", metavar="N",
         option_help="Higher ranks first, where the policy looks at it.", written="a whole number such as 10",
         column="i8",
     )] = 0

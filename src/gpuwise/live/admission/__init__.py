@@ -1,4 +1,4 @@
-"""Admission: which jobs a policy may see, by dependencies, quotas, fair shares between queues, and users' holds."""
+"""Admission: which jobs a policy may see, by dependencies, quotas, fair shares between queues, and jobs on hold."""
 
 from __future__ import annotations
 
