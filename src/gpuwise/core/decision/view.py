@@ -29,17 +29,8 @@ class ClusterView:
     """The cluster as a policy sees it, always as it is now; whatever is reached through it cannot be written to."""
 
     __slots__ = (
-        "_columns",
-        "_for_placer",
-        "_state",
-        "capacity",
-        "jobs",
-        "nodes",
-        "placed",
-        "placer",
-        "rates",
-        "waiting",
-    )
+        "_columns", "_for_placer", "_state", "capacity", "jobs", "nodes", "placed", "placer", "rates", "waiting",
+    )  # fmt: skip
 
     _state: ClusterState
     _columns: Mapping[str, float]
