@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.queue import WaitingQueue
-from gpuwise.core.decision.guards import ReadOnlyList, ReadOnlyNested, guarded, refusal
 from gpuwise.core.errors import ReadOnlyError
+from gpuwise.core.guards import ReadOnlyList, ReadOnlyNested, guarded, refusal
 from gpuwise.core.tables import Table
 
 T = TypeVar("T", bound=Table)

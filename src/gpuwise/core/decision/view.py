@@ -14,9 +14,9 @@ from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
-from gpuwise.core.decision.guards import ReadOnlyDict
 from gpuwise.core.decision.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
 from gpuwise.core.errors import ReadOnlyError, UnknownNameError
+from gpuwise.core.guards import ReadOnlyDict
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.shape import Shape, task_counts
 from gpuwise.core.job.table import JobTable
