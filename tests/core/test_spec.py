@@ -15,6 +15,7 @@ from gpuwise.core.cluster.spec import ClusterSpec, NodeSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.spec import JobSpec
+from gpuwise.core.job.table import JobTable
 
 WRONG_JOBS = {
     "no time": ({"duration_s": 0.0}, "job 'x': duration_s is 0.0; it must be a duration above 0 s"),
@@ -66,8 +67,9 @@ def test_an_elastic_range_is_for_jobs_of_whole_gpus(wrong: dict[str, Any]):
 def test_a_job_fills_in_its_range_and_its_steps():
     assert job("x", 30.0, 4).gpu_range == (4, 4)
     assert job("x", 30.0, 4, min_gpus=1, max_gpus=8).gpu_range == (1, 8)
-    assert job("x", 30.0).total_steps == 30.0
-    assert job("x", 30.0, steps=900.0).total_steps == 900.0
+    table = JobTable()
+    table.declare([job("x", 30.0), job("y", 30.0, steps=900.0)])
+    assert table.steps[:2].tolist() == [30.0, 900.0]
     assert job("x", 30.0, gpus=0).gpu_range == (0, 0)
 
 

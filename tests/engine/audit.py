@@ -20,7 +20,7 @@ WHOLE = 1000
 
 
 def check_capacity(state: ClusterState) -> None:
-    """Nothing is handed out twice, and every index of what is free agrees with who holds what."""
+    """Nothing is allocated twice, and every index of what is free agrees with where jobs are placed."""
     held = _Held(state)
     _check_devices(state, held)
     _check_buckets(state)
@@ -67,8 +67,8 @@ def _check_shares(state: ClusterState, where: tuple[int, int], shares: list[int]
     assert len(modes) <= 1, f"device {where} is shared in two ways"
     milli = sum(state.placed[job].milli for job in shares)
     memory = sum(state.jobs.shape_of(job).gpu_memory_bytes for job in shares)
-    assert milli <= WHOLE, f"device {where}: {milli}/1000 are handed out"
-    assert memory <= state.nodes.memory_of(where[0]), f"device {where}: its memory is handed out twice"
+    assert milli <= WHOLE, f"device {where}: {milli}/1000 are allocated"
+    assert memory <= state.nodes.memory_of(where[0]), f"device {where}: its memory is allocated twice"
     mode = modes.pop() if modes else 0
     assert capacity.open_sharing[where] == (0 if is_shut(state, where) else mode)
     assert capacity.open_milli[where] == (WHOLE - milli if shares else 0)
@@ -143,7 +143,7 @@ def _check_slices(state: ClusterState, held: _Held) -> None:
                     piece = next(each for each in layout if each.start == grant.slice_start)
                     assert piece.memory_bytes >= state.jobs.shape_of(job).gpu_memory_bytes
                     taken.append(piece)
-        assert len(set(taken)) == len(taken), f"a slice of {where} is handed out twice"
+        assert len(set(taken)) == len(taken), f"a slice of {where} is allocated twice"
         free = () if is_shut(state, where) else tuple(piece for piece in layout if piece not in taken)
         assert capacity.free_slices[where] == free
 

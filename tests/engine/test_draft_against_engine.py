@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from audit import check_capacity, check_equal, check_jobs
 from draft_plans import concrete, crowded, happenings, plans
@@ -87,7 +86,7 @@ def free(capacity: Capacity) -> tuple[Any, ...]:
     slices = {where: set(pieces) for where, pieces in capacity.free_slices.items()}
     return (
         list(capacity.idle), list(map(tuple, capacity.by_idle)), list(capacity.idle_total), list(capacity.up),
-        dict(capacity.layouts), slices, np.round(capacity.free_cpus, 6).tolist(), capacity.free_memory.tolist(),
+        dict(capacity.layouts), slices, capacity.free_cpus.tolist(), capacity.free_memory.tolist(),
         capacity.open_milli.tolist(), capacity.open_memory.tolist(), capacity.open_sharing.tolist(),
     )  # fmt: skip
 

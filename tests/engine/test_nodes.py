@@ -137,7 +137,6 @@ def test_a_node_with_fewer_cpus_than_its_jobs_use_keeps_them_and_has_none_free()
 def test_who_is_still_saving_on_a_node_that_is_lost_is_requeued_with_what_was_saved_before() -> None:
     engine = running(job("a", 100.0), job("b"), placements=[on((0, 0)), on((1, 0))])
     engine.policy.script = [lambda draft: draft.suspend(0)]
-    engine._wakes_on = frozenset((WokeUp,))  # it is asked by the next event only
     tell(engine, WokeUp(9.0))
     assert statuses(engine) == [Status.SUSPENDING, Status.RUNNING]
     assert engine.state.leaving == {0: on((0, 0))}
@@ -150,7 +149,6 @@ def test_who_is_still_saving_on_a_node_that_is_lost_is_requeued_with_what_was_sa
 def test_who_has_saved_is_not_saving_any_more() -> None:
     engine = running(job("a", 100.0), placements=[on((0, 0))])
     engine.policy.script = [lambda draft: draft.suspend(0)]
-    engine._wakes_on = frozenset((WokeUp,))
     tell(engine, WokeUp(9.0), JobSuspended(10.0, 0, 8.0), NodeLost(11.0, "box"))
     assert statuses(engine) == [Status.SUSPENDED]
     assert engine.state.jobs.steps_done.item(0) == 8.0

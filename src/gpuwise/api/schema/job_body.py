@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 
 from gpuwise.api.schema.bodies import Body
 from gpuwise.api.schema.parameters import UID, pattern
-from gpuwise.core.job.kinds import Choice, Kind, Members, Number, Text, Whole
-from gpuwise.core.job.multi_valued import Indexes, Labels, Speeds, Variables, Words
+from gpuwise.core.job.kinds import Choice, Indexes, Kind, Labels, Members, Number, Speeds, Text, Variables, Whole, Words
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.schema import Entry, Records, entries
 

@@ -25,8 +25,7 @@ from gpuwise.cli.submit.readers import (
     read_words,
 )
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.kinds import Choice, Kind, Members, Number, Text, Whole
-from gpuwise.core.job.multi_valued import Indexes, Labels, Variables, Words
+from gpuwise.core.job.kinds import Choice, Indexes, Kind, Labels, Members, Number, Text, Variables, Whole, Words
 from gpuwise.core.job.needs import JobNeeds
 from gpuwise.core.job.property import PropertyError, short
 from gpuwise.core.job.request import JobRequest

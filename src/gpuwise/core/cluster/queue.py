@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace, merge
 
-from gpuwise.core.decision.guards import ReadOnlyList
+from gpuwise.core.guards import ReadOnlyList
 from gpuwise.core.job.table import JobTable
 
 RankKey = Callable[[int], float]

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from gpuwise.core.cluster.capacity import Capacity
 from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.queue import WaitingQueue
-from gpuwise.core.decision.guards import ReadOnlyList, ReadOnlyLists, guarded, refusal
 from gpuwise.core.errors import ReadOnlyError
+from gpuwise.core.guards import ReadOnlyList, ReadOnlyNested, guarded, refusal
 from gpuwise.core.tables import Table
 
 T = TypeVar("T", bound=Table)
@@ -80,7 +80,7 @@ class ReadOnlyCapacity(_Unwritable, Capacity):
         for name in _CACHES:
             object.__setattr__(self, name, getattr(real, name))
         for name in _LISTS:
-            guard = ReadOnlyLists if name == "by_idle" else ReadOnlyList
+            guard = ReadOnlyNested if name == "by_idle" else ReadOnlyList
             object.__setattr__(self, name, guard(getattr(real, name)))
 
     def __getattr__(self, name: str) -> Any:

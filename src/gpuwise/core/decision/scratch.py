@@ -19,19 +19,9 @@ class Scratch:
     """What the cluster would be after the steps so far; the copy is made when a step first needs it."""
 
     __slots__ = (
-        "_capacity",
-        "_cuts",
-        "_for_placer",
-        "_notes",
-        "_placed",
-        "_placer",
-        "_repeated",
-        "_state",
-        "_steps",
-        "_untried",
-        "closed",
-        "view",
-    )
+        "_capacity", "_cuts", "_for_placer", "_notes", "_placed", "_placer", "_repeated", "_state", "_steps",
+        "_untried", "closed", "view",
+    )  # fmt: skip
 
     def __init__(self, view: ClusterView, state: ClusterState, placer: Placer) -> None:
         self.view = view

@@ -14,9 +14,9 @@ from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.draft import Draft
-from gpuwise.core.decision.guards import ReadOnlyDict
 from gpuwise.core.decision.readonly import ReadOnlyCapacity, ReadOnlyQueue, read_only_table
 from gpuwise.core.errors import ReadOnlyError, UnknownNameError
+from gpuwise.core.guards import ReadOnlyDict
 from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.shape import Shape, task_counts
 from gpuwise.core.job.table import JobTable
@@ -29,17 +29,8 @@ class ClusterView:
     """The cluster as a policy sees it, always as it is now; whatever is reached through it cannot be written to."""
 
     __slots__ = (
-        "_columns",
-        "_for_placer",
-        "_state",
-        "capacity",
-        "jobs",
-        "nodes",
-        "placed",
-        "placer",
-        "rates",
-        "waiting",
-    )
+        "_columns", "_for_placer", "_state", "capacity", "jobs", "nodes", "placed", "placer", "rates", "waiting",
+    )  # fmt: skip
 
     _state: ClusterState
     _columns: Mapping[str, float]

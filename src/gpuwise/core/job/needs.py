@@ -83,11 +83,6 @@ class Forecast:
     high: float = math.nan
     source: Source = Source.DECLARED
 
-    @property
-    def has_interval(self) -> bool:
-        """Whether both ends are known."""
-        return self.low <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class Role:

@@ -14,8 +14,8 @@ from inspect import get_annotations
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from gpuwise.core.job.kinds import JOINT, Choice, Kind, Members, Number, Text, Whole
-from gpuwise.core.job.multi_valued import Indexes, Labels, Speeds, Variables, Words
+from gpuwise.core.job import kinds
+from gpuwise.core.job.kinds import JOINT, Kind
 from gpuwise.core.job.property import Property, PropertyError
 
 Declaration = TypeVar("Declaration")
@@ -89,8 +89,9 @@ def _entry(field: Any, hint: Any) -> Entry:
 
 
 _KINDS: list[tuple[Any, Kind]] = [
-    (int, Whole()), (float, Number()), (str, Text()), (tuple[str, ...], Words()), (tuple[int, ...], Indexes()),
-    (tuple[tuple[str, float], ...], Speeds()), (LabelValues, Labels()), (Mapping[str, str], Variables()),
+    (int, kinds.Whole()), (float, kinds.Number()), (str, kinds.Text()), (tuple[str, ...], kinds.Words()),
+    (tuple[int, ...], kinds.Indexes()), (tuple[tuple[str, float], ...], kinds.Speeds()), (LabelValues, kinds.Labels()),
+    (Mapping[str, str], kinds.Variables()),
 ]  # fmt: skip
 
 
@@ -99,10 +100,10 @@ def _kind_of(hint: Any) -> Kind:
         if hint == known:
             return kind
     if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
-        return Choice(hint)
+        return kinds.Choice(hint)
     part = get_args(hint)[0] if get_args(hint) else None
     if get_origin(hint) is frozenset and isinstance(part, type) and issubclass(part, enum.Enum):
-        return Members(part)
+        return kinds.Members(part)
     if get_origin(hint) is tuple and isinstance(part, type) and is_dataclass(part):
         return Records(part)
     raise TypeError(f"{hint} is not a type that a property may have; add a kind in core/job/kinds.py")
@@ -192,4 +193,4 @@ class Records(Kind):
 
 
 def _number(entry: Entry, text: str) -> float:
-    return int(text) if isinstance(entry.kind, Whole) else float(text)
+    return int(text) if isinstance(entry.kind, kinds.Whole) else float(text)

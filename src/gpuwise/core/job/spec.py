@@ -47,11 +47,6 @@ class JobSpec(JobNeeds):
         check_together(self, f"job {self.id!r}")
 
     @property
-    def total_steps(self) -> float:
-        """Training steps in all; where they are not known, one for each second of the run time."""
-        return self.duration_s if self.steps is None else self.steps
-
-    @property
     def duration(self) -> Forecast:
         """What is forecast of its run time."""
         return Forecast(self.duration_s, self.duration_low_s, self.duration_high_s, self.duration_source)

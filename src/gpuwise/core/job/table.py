@@ -68,35 +68,9 @@ class JobTable(Table):
         "resumed": ("i1", 0),  # whether its last attempt resumed what was suspended
     }
 
-    if TYPE_CHECKING:  # the columns of what was declared come from `JobSpec`; a list here would be a second place
+    if TYPE_CHECKING:  # a list of the columns here would be a second place
 
         def __getattr__(self, name: str) -> Array: ...
-
-    status: Array
-    steps_done: Array
-    since_s: Array
-    rate: Array
-    saved_steps: Array
-    placed_s: Array
-    attained_gpu_s: Array
-    held_gpus: Array
-    held_s: Array
-    overhead_gpu_s: Array
-    first_start_s: Array
-    finish_s: Array
-    placements: Array
-    preemptions: Array
-    migrations: Array
-    resizes: Array
-    held: Array
-    reported_s: Array
-    reported_steps: Array
-    reported_rate: Array
-    over: Array
-    failures: Array
-    out_of_memory: Array
-    refusals: Array
-    resumed: Array
 
     def __init__(self) -> None:
         super().__init__()

@@ -65,28 +65,16 @@ class ReadOnlyList(Sequence[V]):
         return self._of.index(value, start, stop)
 
 
-class ReadOnlyLists(ReadOnlyList[Any]):
-    """A list of short lists as others see it, each of them as a tuple."""
+class ReadOnlyNested(ReadOnlyList[Any]):
+    """A list of lists or dicts as others see it."""
 
     __slots__ = ()
 
     def __getitem__(self, at: Any) -> Any:
-        return tuple(self._of[at])
+        return guarded(self._of[at])
 
     def __iter__(self) -> Iterator[Any]:
-        return map(tuple, self._of)
-
-
-class ReadOnlyDicts(ReadOnlyList[Any]):
-    """A list of dicts as others see it."""
-
-    __slots__ = ()
-
-    def __getitem__(self, at: Any) -> Any:
-        return ReadOnlyDict(self._of[at])
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(ReadOnlyDict, self._of)
+        return map(guarded, self._of)
 
 
 class ReadOnlyDict(Mapping[K, V]):
@@ -186,7 +174,7 @@ def guarded(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, list):
-        return ReadOnlyDicts(value) if value and isinstance(value[0], dict) else ReadOnlyList(value)
+        return ReadOnlyNested(value) if value and isinstance(value[0], (list, dict)) else ReadOnlyList(value)
     if isinstance(value, dict):
         first = next(iter(value.values()), None)
         return ReadOnlyListDict(value) if isinstance(first, list) else ReadOnlyDict(value)
