@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from gpuwise.core.spec import Sharing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import mig, on
-from gpuwise.core.job.needs import Sharing
+from gpuwise.engine.journal import plain
 from gpuwise.live.local.attempts.endings import last_line
 from gpuwise.live.local.attempts.folders import (
     Attempt,
     AttemptState,
     Exit,
     Folders,
-    as_json,
     attempt_token,
     finite,
 )
@@ -97,9 +97,9 @@ def test_leaving_as_asked_takes_the_code_and_the_number(attempt: Attempt) -> Non
 def test_where_an_attempt_is(attempt: Attempt) -> None:
     assert attempt.place() == (2, on())
     half = on((0, 1), sharing=Sharing.SHARED, milli=500)
-    attempt.write("launch", {"placement": as_json(half)})
+    attempt.write("launch", {"placement": plain(half)})
     assert attempt.place() == (2, half)
-    attempt.order("run", **{"as": 3, "placement": as_json(mig(0, 0, 4))})
+    attempt.order("run", **{"as": 3, "placement": plain(mig(0, 0, 4))})
     assert attempt.place() == (3, mig(0, 0, 4))
 
 

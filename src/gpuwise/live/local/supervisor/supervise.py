@@ -14,11 +14,11 @@ import signal
 import sys
 import time
 
-if not __package__:  # run as a file: only what is beside it is imported, since all of gpuwise would take too long
+if __name__ != "__main__":
+    from . import files, processes
+else:  # run as a file: only what is beside it is imported, since all of gpuwise would take too long
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    __package__ = "supervisor"
-
-from . import files, processes
+    from supervisor import files, processes  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
