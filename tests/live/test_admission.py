@@ -12,8 +12,7 @@ from world import request
 
 from gpuwise.core.records import JobRecord, QueueRecord
 from gpuwise.live.admission import Admission
-from gpuwise.live.admission.fair_share import Job
-from gpuwise.live.admission.quotas import AdmissionError
+from gpuwise.live.admission.quotas import AdmissionError, Job
 
 GPUS = 4.0
 UIDS = (*range(60), *(f"1-{task}" for task in range(3)))

@@ -12,8 +12,9 @@ from gpuwise.api.access.limits import MAX_KEYS, Rate, RateLimit
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.live.inbox import NotPossibleError
-from gpuwise.service.live.access import SESSION_S, Access, Principal
+from gpuwise.service.live.access import Access, Principal
 from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.sessions import SESSION_S
 from gpuwise.store.sql import SqlStore, open_store
 
 

@@ -12,9 +12,10 @@ from gpuwise.api.access.middleware import LOGIN_PATH
 from gpuwise.api.errors import documented, documented_problems, problem
 from gpuwise.api.schema import answers, views
 from gpuwise.api.schema.bodies import SessionBody
-from gpuwise.service.live.access import SESSION_S, Principal
+from gpuwise.service.live.access import Principal
 from gpuwise.service.live.errors import ForbiddenError
 from gpuwise.service.live.service import Service
+from gpuwise.service.live.sessions import SESSION_S
 
 router = APIRouter(tags=["service"])
 login_router = APIRouter()

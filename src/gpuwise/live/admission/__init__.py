@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from gpuwise.core.commands import Reason, Why
 from gpuwise.core.records import JobRecord, QueueRecord
 from gpuwise.live.admission.dependencies import Dependencies
-from gpuwise.live.admission.fair_share import FairShare, Job, Stage
-from gpuwise.live.admission.quotas import AdmissionError, Quotas, gpus_asked
+from gpuwise.live.admission.fair_share import FairShare
+from gpuwise.live.admission.quotas import AdmissionError, Job, Quotas, Stage, gpus_asked
 
 USER, DEPENDENCY, QUOTA, SHARE = "user", "dependency", "quota", "share"
 

@@ -1,8 +1,12 @@
-"""What queues accept and how much of the cluster they may use."""
+"""Quotas of queues: what a queue accepts, how much of the cluster it may use, and what counts as used."""
 
 from __future__ import annotations
 
+import enum
+from bisect import bisect_left, insort
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
@@ -70,3 +74,107 @@ class Quotas:
 def gpus_asked(request: JobRequest) -> float:
     """The GPUs that a job asks for, fractions of them counted as such."""
     return request.gpus * request.gpu_frac
+
+
+ORDER = attrgetter("order")
+
+
+class Stage(enum.Enum):
+    """How far a job has got."""
+
+    BLOCKED = enum.auto()
+    """It is on hold, or waits for other jobs; it counts for nothing."""
+    WAITING = enum.auto()
+    """It waits for its queue's quota or fair share."""
+    ADMITTED = enum.auto()
+    """The policy sees it, or it has GPUs; it counts against the quota."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A job that has not ended."""
+
+    uid: str
+    queue: str
+    asked: float
+    """GPUs it asks for."""
+    gpus: float
+    """GPUs it has, or asks for while it has none."""
+    order: tuple[int, int]
+    """By priority, then by submission."""
+    causes: set[str] = field(default_factory=set)
+    """Why it is blocked."""
+    placed: bool = False
+    """Whether it was ever placed."""
+    stage: Stage = Stage.BLOCKED
+
+
+@dataclass(slots=True)
+class Queue:
+    """A queue's jobs."""
+
+    waiting: list[Job] = field(default_factory=list)
+    """Those that wait for quota or fair share, in order."""
+    unplaced: set[Job] = field(default_factory=set)
+    """Admitted ones that were never placed."""
+    used: float = 0.0
+    """GPUs that its admitted jobs have or ask for."""
+    jobs: int = 0
+
+
+class QueueUsage:
+    """The queues that have jobs, and what these count against their quotas."""
+
+    def __init__(self, gpus: float, quotas: Quotas) -> None:
+        self.gpus = gpus
+        """Of the cluster."""
+        self.queues: dict[str, Queue] = {}
+        self.backlog = 0.0
+        """GPUs that admitted jobs ask for which have never been placed."""
+        self.changed: set[Job] = set()
+        """Jobs whose stage may have changed."""
+        self._quotas = quotas
+
+    def add(self, job: Job, stage: Stage) -> None:
+        """A new job."""
+        self.queues.setdefault(job.queue, Queue()).jobs += 1
+        job.stage = stage
+        self._count(job, 1)
+        self.changed.add(job)
+
+    def remove(self, job: Job) -> None:
+        """A job has ended."""
+        self._count(job, -1)
+        self.changed.discard(job)
+        queue = self.queues[job.queue]
+        queue.jobs -= 1
+        if not queue.jobs:
+            del self.queues[job.queue]
+
+    def move(self, job: Job, stage: Stage) -> None:
+        """A job gets to a stage."""
+        self._count(job, -1)
+        job.stage = stage
+        self._count(job, 1)
+        self.changed.add(job)
+
+    def set_gpus(self, job: Job, gpus: float, *, placed: bool) -> None:
+        """A job has, or asks for, this number of GPUs."""
+        if (job.gpus, job.placed) != (gpus, placed):
+            self._count(job, -1)
+            job.gpus, job.placed = gpus, placed
+            self._count(job, 1)
+
+    def _count(self, job: Job, sign: int) -> None:
+        """Counts a job where it is (1), or no longer (-1)."""
+        queue = self.queues[job.queue]
+        if job.stage is Stage.WAITING:
+            if sign > 0:
+                insort(queue.waiting, job, key=ORDER)
+            else:
+                del queue.waiting[bisect_left(queue.waiting, job.order, key=ORDER)]
+        elif job.stage is Stage.ADMITTED:
+            queue.used += sign * job.gpus
+            if not job.placed:
+                self.backlog += sign * job.gpus
+                (queue.unplaced.add if sign > 0 else queue.unplaced.discard)(job)

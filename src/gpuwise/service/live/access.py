@@ -1,4 +1,4 @@
-"""Who calls, what they may do, and a record of what they did: tokens, sessions of the page, roles, the audit log."""
+"""Who calls and what they may do: tokens and roles."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.records import AuditEntry, JobRecord, Store, TokenRecord, UserRole
-from gpuwise.live.controller import Controller
+from gpuwise.core.records import JobRecord, Store, TokenRecord, UserRole
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
-
-Result = TypeVar("Result")
+from gpuwise.service.live.sessions import EXPIRED, PageSessions
 
 SECRET_BYTES = 32
-SESSION_S = 24 * 3600.0
-"""How long a page stays logged in."""
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
 _RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
 _LONGEST_VALIDITY_S = 100 * 365 * 86400.0
@@ -67,7 +61,7 @@ class Access:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._session_key = bytes.fromhex(store.meta("session_key", secrets.token_hex(32)))
+        self._sessions = PageSessions(store, clock)
         self._by_id: dict[str, TokenRecord] = {}
         self._by_digest: dict[str, TokenRecord] = {}
         self.on_change: Callable[[], object] = lambda: None
@@ -92,27 +86,19 @@ class Access:
 
     def by_session(self, cookie: str) -> Principal:
         """The user of the token that a page logged in with."""
-        token_id, _, rest = cookie.partition(".")
-        until, _, signature = rest.partition(".")
-        signed = hmac.compare_digest(self._sign(token_id, until).encode(), signature.encode("utf-8", "replace"))
-        token = self._by_id.get(token_id)
-        if not signed or token is None or not self._is_valid(token) or float(until) <= self._clock():
-            raise UnauthorizedError("this session has expired; log in again")
+        token = self._by_id.get(self._sessions.token_of(cookie))
+        if token is None or not self._is_valid(token):
+            raise UnauthorizedError(EXPIRED)
         return Principal(token.user, token.role, token.id)
 
     def session(self, principal: Principal) -> str:
-        """The cookie that a page sends in place of the token: valid for a day, and no longer than the token."""
-        until = f"{self._clock() + SESSION_S:.0f}"
-        return f"{principal.token}.{until}.{self._sign(principal.token, until)}"
+        """The cookie that a page sends in place of the token."""
+        return self._sessions.cookie(principal.token)
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the principal's token is still valid."""
         token = self._by_id.get(principal.token)
         return token is not None and self._is_valid(token)
-
-    def _sign(self, token_id: str, until: str) -> str:
-        text = f"{token_id}.{until}".encode("utf-8", "replace")
-        return hmac.new(self._session_key, text, hashlib.sha256).hexdigest()
 
     def _is_valid(self, token: TokenRecord) -> bool:
         return token.revoked_at is None and (token.expires_at is None or self._clock() < token.expires_at)
@@ -164,38 +150,3 @@ class Access:
 def digest_of(secret: str) -> str:
     """The hash that is stored of a secret; a plain one is enough, since secrets are random and long."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
-
-
-class Audit:
-    """Records who did what to what."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def note(self, user: str, action: str, target: str, outcome: str = "ok", address: str = "") -> None:
-        """Writes an entry; long ones are cut."""
-        entry = AuditEntry(
-            at=time.time(), user=user, action=action, target=target[:200], outcome=outcome[:500], address=address
-        )
-        self._controller.note(entry)
-
-    def by(self, caller: Caller, action: str, target: str, outcome: str = "ok") -> None:
-        """Writes an entry about a known caller."""
-        self.note(caller.user, action, target, outcome, caller.address)
-
-    async def recorded(
-        self,
-        caller: Caller,
-        action: str,
-        target: str,
-        doing: Awaitable[Result],
-        made: Callable[[Result], str] | None = None,
-    ) -> Result:
-        """The result of an action, which is recorded with its outcome; the target is what it ``made``, if anything."""
-        try:
-            result = await doing
-        except GpuwiseError as error:
-            self.by(caller, action, target, f"refused: {error}")
-            raise
-        self.by(caller, action, target if made is None else made(result))
-        return result

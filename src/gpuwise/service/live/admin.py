@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpuwise.core.records import AuditEntry, QueueRecord, TokenRecord, UserRole
 from gpuwise.live.controller import Controller
-from gpuwise.service.live.access import Access, Audit, Caller
+from gpuwise.service.live.access import Access, Caller
+from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.errors import NotFoundError
 from gpuwise.service.live.threads import WorkerPool, result_of
 

@@ -13,7 +13,8 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
-from gpuwise.service.live.access import Audit, Caller
+from gpuwise.service.live.access import Caller
+from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.errors import NotFoundError
 from gpuwise.service.live.estimates import DryRun, Estimates
 from gpuwise.service.live.threads import WorkerPool, result_of

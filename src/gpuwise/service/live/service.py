@@ -7,8 +7,9 @@ from pathlib import Path
 
 from gpuwise.live.controller import Controller
 from gpuwise.live.local.time_slices import Switching
-from gpuwise.service.live.access import Access, Audit
+from gpuwise.service.live.access import Access
 from gpuwise.service.live.admin import Admin
+from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.estimates import Estimates
 from gpuwise.service.live.events import EventFeed
 from gpuwise.service.live.job_logs import JobLogs
