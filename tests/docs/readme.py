@@ -140,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         mode = Mode(args.fresh, args.slow)
         code, _ = run(README.read_text(encoding="utf-8"), Path(folder), mode, capture=False)
-    print(f"exit code {code}")
+        print(f"exit code {code}", flush=True)
     raise SystemExit(code)
 
 
