@@ -1,4 +1,4 @@
-"""Quantities as people write them: durations, bytes, percentages."""
+"""Quantities: as integers that are counted with, and as people write them."""
 
 from __future__ import annotations
 
