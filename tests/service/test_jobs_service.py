@@ -22,7 +22,7 @@ from gpuwise.engine.journal import encode
 from gpuwise.live.intake import NotPossibleError
 from gpuwise.service.live.access import Caller, Principal
 from gpuwise.service.live.jobs import Query
-from gpuwise.service.live.journal_text import NOISE, log_left_out
+from gpuwise.service.live.journal_text import NOISE, tell
 from gpuwise.service.live.refusals import NoAnswerError, NotFoundError
 from gpuwise.service.live.threads import Readers, answer
 from gpuwise.service.live.up import LocalDeployment, Settings
@@ -177,7 +177,7 @@ def line_of(kind: type[Any], **changes: Any) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("kind", [*EVENT_TYPES, *COMMAND_TYPES], ids=lambda kind: kind.__name__)
 def test_every_line_has_words(kind: type[Any]) -> None:
     name, body = line_of(kind)
-    told = log_left_out(name, body, ["box"])
+    told = tell(name, body, ["box"])
     assert name in NOISE or (told != name and "{" not in told and "None" not in told)
 
 
@@ -196,21 +196,21 @@ def test_every_line_has_words(kind: type[Any]) -> None:
     ],
 )
 def test_words_have_the_numbers(kind: type[Any], changes: dict[str, Any], told: str) -> None:
-    assert log_left_out(*line_of(kind, **changes), ["box"]) == told
+    assert tell(*line_of(kind, **changes), ["box"]) == told
 
 
 def test_places_are_named() -> None:
     kinds = {kind.__name__: kind for kind in (*EVENT_TYPES, *COMMAND_TYPES)}
-    assert log_left_out(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
-    assert log_left_out(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
-    assert log_left_out(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
-    claimed = log_left_out(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
+    assert tell(*line_of(kinds["Start"]), ["box"]) == "starts on box:0, box:1"
+    assert tell(*line_of(kinds["DeviceLost"]), ["box"]) == "device 1 of node box is lost"
+    assert tell(*line_of(kinds["NodeLost"], node=7), ["box"]) == "node node 7 is lost"
+    claimed = tell(*line_of(kinds["DevicesClaimed"], node="box"), ["box"])
     assert claimed == "others use 1 GiB of device GPU-1, 1 CPUs on node box"
-    assert log_left_out(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
+    assert tell(*line_of(kinds["NodeChanged"]), ["box"]) == "node box is now 2 × V100"
     gang = on((0, 0))._replace(tasks=(TaskGrant("worker", 0, 1), TaskGrant("ps", 1, 2)))
-    told = log_left_out(*line_of(kinds["Start"], placement=gang), ["box", "host"])
+    told = tell(*line_of(kinds["Start"], placement=gang), ["box", "host"])
     assert told == "starts on box:0, 1 worker on box, 2 ps on host"
     without_gpus = gang._replace(grants=())
-    told = log_left_out(*line_of(kinds["Start"], placement=without_gpus), ["box", "host"])
+    told = tell(*line_of(kinds["Start"], placement=without_gpus), ["box", "host"])
     assert told == "starts on 1 worker on box, 2 ps on host"
-    assert log_left_out("SomethingNew", {}, []) == "SomethingNew"
+    assert tell("SomethingNew", {}, []) == "SomethingNew"
