@@ -99,10 +99,8 @@ def _origin(module: str) -> Path | None:
         found = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return None
-    if found is None:
-        return None
-    if not inner:
-        return Path(found.origin) if found.origin else None
+    if found is None or not inner:
+        return Path(found.origin) if found and found.origin else None
     for folder in found.submodule_search_locations or ():
         path = Path(folder).joinpath(*inner)
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):

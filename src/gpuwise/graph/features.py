@@ -33,9 +33,13 @@ def features(graph: Graph) -> dict[str, float]:
         row[f"{prefix}_flops"] += op.flops
         row[f"{prefix}_bytes"] += op.bytes
         row[f"{prefix}_ops"] += 1
+    return dict(row) | _totals(graph)
+
+
+def _totals(graph: Graph) -> dict[str, float]:
     sized = graph.input_shape[1:]
     products = [op for op in graph.of(Phase.FORWARD) if op.kind in PRODUCTS]
-    row |= {
+    return {
         "batch": float(graph.batch),
         "parameters": float(graph.parameters),
         "parameter_bytes": graph.parameter_bytes,
@@ -54,7 +58,6 @@ def features(graph: Graph) -> dict[str, float]:
         "largest_write_bytes": max((op.write_bytes for op in graph.ops), default=0.0),
         "activation_elements": float(sum(_elements(op) for op in products)),
     }
-    return dict(row)
 
 
 def _elements(op: Op) -> float:

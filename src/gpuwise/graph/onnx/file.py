@@ -153,46 +153,51 @@ class _Contents:
 
 
 def _contents(graph: Any) -> _Contents:
-    shapes = shapes_of(graph)
-    stored = {name: shapes[name] for name in _stored(graph)}
-    statistics = {name for node in graph.node if node.op_type == "BatchNormalization" for name in list(node.input)[3:5]}
-    used = {name for node in graph.node for name in node.input}
-    learned = {name for name, (shape, kind) in stored.items() if is_float(kind) and shape and prod(shape) > 1}
-    learned = (learned & used) - statistics
-    nodes, weights = [], set(learned)
-
-    def value_of(name: str) -> Value:
-        shape, kind = shapes[name]
-        return Value(name, shape, is_float(kind), width_of(kind), name in weights, name in stored)
-
-    for number, node in enumerate(graph.node):
-        if node.op_type == "Constant":
-            continue
-        missing = [name for name in (*node.output, *node.input) if name and name not in shapes]
-        if missing:
-            seen = ", ".join(str(shapes[name][0]) for name in node.input if name in shapes) or "nothing"
-            raise GraphError(
-                f"the shape of {missing[0]!r} (at {node.op_type} {node.name!r}, of {seen}) cannot be inferred"
-            )
-        if _only_moves(node, weights, stored):
-            weights |= set(node.output)
-        nodes.append(
-            Node(
-                operator=node.op_type,
-                name=node.name or f"{node.op_type.lower()}_{number}",
-                inputs=[value_of(name) for name in node.input if name],
-                outputs=[value_of(name) for name in node.output if name],
-                attributes={each.name: _attribute(each) for each in node.attribute},
-            )
-        )
-    every = {name: value_of(name) for name in (*learned, *(statistics & set(stored)))}
+    tensors = _Tensors(graph)
+    nodes = [tensors.node(number, node) for number, node in enumerate(graph.node) if node.op_type != "Constant"]
     initial = {each.name for each in graph.initializer}
     return _Contents(
         nodes,
-        [every[name] for name in stored if name in learned],
-        [every[name] for name in stored if name in statistics],
-        [value_of(each.name) for each in graph.input if each.name not in initial],
+        [tensors.value(name) for name in tensors.stored if name in tensors.learned],
+        [tensors.value(name) for name in tensors.stored if name in tensors.statistics],
+        [tensors.value(each.name) for each in graph.input if each.name not in initial],
     )
+
+
+class _Tensors:
+    """The tensors of a file by name: their shapes, and which are stored, learned or statistics of batches."""
+
+    def __init__(self, graph: Any) -> None:
+        self.shapes = shapes_of(graph)
+        self.stored = {name: self.shapes[name] for name in _stored(graph)}
+        norms = [node for node in graph.node if node.op_type == "BatchNormalization"]
+        self.statistics = {name for node in norms for name in list(node.input)[3:5]}
+        used = {name for node in graph.node for name in node.input}
+        floats = {name for name, (shape, kind) in self.stored.items() if is_float(kind) and shape and prod(shape) > 1}
+        self.learned = (floats & used) - self.statistics
+        self.weights = set(self.learned)
+        """Parameters, also in another shape, order or type."""
+
+    def value(self, name: str) -> Value:
+        """A tensor with what is known of it so far."""
+        shape, kind = self.shapes[name]
+        return Value(name, shape, is_float(kind), width_of(kind), name in self.weights, name in self.stored)
+
+    def node(self, number: int, node: Any) -> Node:
+        """A node with its tensors; nodes are taken in order."""
+        if missing := [name for name in (*node.output, *node.input) if name and name not in self.shapes]:
+            seen = ", ".join(str(self.shapes[name][0]) for name in node.input if name in self.shapes) or "nothing"
+            where = f"at {node.op_type} {node.name!r}, of {seen}"
+            raise GraphError(f"the shape of {missing[0]!r} ({where}) cannot be inferred")
+        if _only_moves(node, self.weights, self.stored):
+            self.weights |= set(node.output)
+        return Node(
+            operator=node.op_type,
+            name=node.name or f"{node.op_type.lower()}_{number}",
+            inputs=[self.value(name) for name in node.input if name],
+            outputs=[self.value(name) for name in node.output if name],
+            attributes={each.name: _attribute(each) for each in node.attribute},
+        )
 
 
 def _stored(graph: Any) -> list[str]:

@@ -85,8 +85,8 @@ def _with_shapes(built: Built, name: str) -> Built:
 
 
 def _traced(built: Built, name: str, batch: int, precision: Precision, optimizer: Optimizer) -> Graph:
+    module = built.module
     try:
-        module = built.module
         without_data(module)
         args, kwargs = tree_map(example, (list(built.args), dict(built.kwargs or {})))
         module.train(optimizer is not Optimizer.NONE)
@@ -103,14 +103,18 @@ def _traced(built: Built, name: str, batch: int, precision: Precision, optimizer
         raise GraphError(f"{name}: {error}") from error
     except (Exception, SystemExit) as error:
         raise why_not_traced(name, error, recorder.failed_in) from error
+    about = {"model": name, "batch": batch, "precision": precision, "optimizer": optimizer, "notes": built.notes}
+    return _graph(about, module, inputs, recorder, saved)
+
+
+def _graph(
+    about: Mapping[str, Any], module: torch.nn.Module, inputs: list[torch.Tensor], recorder: Recorder, saved: _Saved
+) -> Graph:
     trained = [each for each in module.parameters() if each.requires_grad]
     count, trained_bytes = sum(each.numel() for each in trained), _bytes_of(trained)
     return Graph(
-        model=name,
-        batch=batch,
-        precision=precision,
-        optimizer=optimizer,
-        ops=(*saved.spread_over(recorder.ops), *update_ops(optimizer, count, trained_bytes)),
+        **about,
+        ops=(*saved.spread_over(recorder.ops), *update_ops(about["optimizer"], count, trained_bytes)),
         parameters=sum(each.numel() for each in module.parameters()),
         parameter_bytes=_bytes_of(module.parameters()),
         buffer_bytes=_bytes_of(module.buffers()),
@@ -119,7 +123,6 @@ def _traced(built: Built, name: str, batch: int, precision: Precision, optimizer
         peak_bytes=float(recorder.memory.peak_bytes),
         saved_bytes=float(saved.total_bytes),
         unknown=dict(recorder.unknown),
-        notes=built.notes,
         trainable_parameters=count,
         trainable_bytes=trained_bytes,
     )
