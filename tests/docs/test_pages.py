@@ -37,6 +37,20 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert link["anchor"] is None or link["anchor"] in anchors(target), link[0]
 
 
+MAPS = [DOCS / "architecture.md", *sorted((PROJECT / "src").rglob("README.md"))]
+SOURCES = re.compile(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py|(?:[a-z_]+/)+)`")
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_named_source_files_exist(page: Path) -> None:
+    package = PROJECT / "src" / "gpuwise"
+    folders = [package, *(PROJECT / name for name in ("benchmarks", "docs", "examples", "tests"))]
+    files = [path.relative_to(folder.parent) for folder in folders for path in folder.rglob("*.*")]
+    known = {f"/{file}" for file in files} | {f"/{parent}/" for file in files for parent in file.parents}
+    named = set(SOURCES.findall(page.read_text(encoding="utf-8")))
+    assert not [name for name in named if not any(each.endswith("/" + name) for each in known)]
+
+
 def test_index_has_each_page_once() -> None:
     linked = Counter((DOCS / link["target"]).resolve() for link in LINK.finditer(INDEX.read_text(encoding="utf-8")))
     assert not [str(page) for page in sorted(DOCS.rglob("*.md")) if page != INDEX and linked[page] != 1]
