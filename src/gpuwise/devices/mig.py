@@ -144,8 +144,8 @@ def check_slices(gpu: str, slices: Sequence[MigSlice]) -> None:
         if each.milli != known.milli:
             raise GpuwiseError(f"a slice {each.profile} of {gpu} is {known.milli}/1000 of it, not {each.milli}")
         if abs(each.memory_bytes - known.memory_bytes) > MEMORY_MARGIN_FRAC * known.memory_bytes:
-            has, said = format_bytes(known.memory_bytes), format_bytes(each.memory_bytes)
-            raise GpuwiseError(f"a slice {each.profile} of {gpu} has {has} of memory, not {said}")
+            has, given = format_bytes(known.memory_bytes), format_bytes(each.memory_bytes)
+            raise GpuwiseError(f"a slice {each.profile} of {gpu} has {has} of memory, not {given}")
     if not is_valid(gpu, [Instance(each.profile, each.start) for each in slices]):
         asked = ", ".join(f"{each.profile} at {each.start}" for each in slices)
         raise GpuwiseError(f"{gpu} cannot be partitioned into {asked}; see gpuwise.devices.partitions({gpu!r})")

@@ -16,7 +16,7 @@ from gpuwise.devices.catalogue import gpu_type
 
 _GIB = 2**30
 
-# In front of every Azure size, and rarely said.
+# In front of every Azure size, and usually left out.
 _PREFIX = "standard"
 
 

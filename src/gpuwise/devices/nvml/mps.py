@@ -77,8 +77,8 @@ class Mps:
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(self._logs)}
 
     def _launch(self) -> None:
-        said = self._logs / "start.log"
-        with said.open("w") as output:  # the daemon would keep a pipe open for ever
+        log = self._logs / "start.log"
+        with log.open("w") as output:  # the daemon would keep a pipe open for ever
             command = [_control(), "-d"]
             try:
                 subprocess.run(
@@ -91,7 +91,7 @@ class Mps:
                     check=True,
                 )
             except (OSError, subprocess.SubprocessError) as error:
-                why = said.read_text(errors="replace").strip() or error
+                why = log.read_text(errors="replace").strip() or error
                 raise MpsError(f"{CONTROL} -d did not start: {why}") from error
 
     def _comes_up(self) -> bool:

@@ -30,8 +30,8 @@ def _inferred(model: Any) -> Any:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise GraphError(f"its shapes cannot be inferred ({said[0]})") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise GraphError(f"its shapes cannot be inferred ({lines[0]})") from error
 
 
 def _refuse_control_flow(graph: Any) -> None:

@@ -167,8 +167,8 @@ def in_one_line(error: BaseException) -> str:
     """The type of an error and the first line of its message."""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def why_not_traced(name: str, error: BaseException, layer: str) -> GraphError:

@@ -58,40 +58,44 @@ class StepsToTarget(Predictor):
         made = type(self)(self.ways)
         made.runs_, made.totals_ = [self.runs_[row] for row in kept], self.totals_[kept]
         made._halves = [self._halves[row] for row in kept]
-        said = np.where(self.errors_ == UNKNOWN, np.nan, np.log(self.totals_)[:, None] - self.errors_)
+        before = np.where(self.errors_ == UNKNOWN, np.nan, np.log(self.totals_)[:, None] - self.errors_)
         again = [half.workload in touched for half in made._halves]
         rows = zip(kept, made._halves, again, strict=True)
-        return made._learned(np.stack([made._predictions(half, True) if new else said[row] for row, half, new in rows]))
+        predicted = [made._predictions(half, True) if new else before[row] for row, half, new in rows]
+        return made._learned(np.stack(predicted))
+            np.stack([made._predictions(half, True) if new else before[row] for row, half, new in rows])
+        )
 
-    def _learned(self, said: Floats) -> Self:
+    def _learned(self, predicted: Floats) -> Self:
         """Errors half-way through each run, predicted without runs of its batch size, and the intervals from them."""
-        self.errors_ = np.where(np.isfinite(said), np.log(self.totals_)[:, None] - said, UNKNOWN)
+        self.errors_ = np.where(np.isfinite(predicted), np.log(self.totals_)[:, None] - predicted, UNKNOWN)
         workloads = np.array([run.workload for run in self.runs_])
         groups = np.array([f"{run.workload}\n{run.batch:g}" for run in self.runs_])
-        known, strange = np.zeros(len(said)), np.zeros(len(said))
+        known, unseen = np.zeros(len(predicted)), np.zeros(len(predicted))
         for group in np.unique(groups):
             mine = np.flatnonzero(groups == group)
             errors = self._errors(workloads[mine[0]], groups != group)
-            known[mine] = [self._surprise(int(row), said[row], errors) for row in mine]
+            known[mine] = [self._residual(int(row), predicted[row], errors) for row in mine]
         for workload in np.unique(workloads):
             mine = np.flatnonzero(workloads == workload)
             errors = self._errors(workload, workloads != workload)
-            strange[mine] = [self._surprise(int(row), np.where(IS_ALONE, said[row], np.nan), errors) for row in mine]
+            alone = np.where(IS_ALONE, predicted, np.nan)
+            unseen[mine] = [self._residual(int(row), alone[row], errors) for row in mine]
         self.interval_ = Conformal(known)
-        extremes = [np.quantile(strange[workloads == each], (0.05, 0.95)) for each in np.unique(workloads)]
+        extremes = [np.quantile(unseen[workloads == each], (0.05, 0.95)) for each in np.unique(workloads)]
         self.stranger_ = Conformal(np.concatenate(extremes))  # a new workload may be as unusual as any known one
         return self
 
-    def _surprise(self, row: int, said: Floats, errors: Floats) -> float:
-        value, scale = self._blend(self._halves[row], said, errors)
+    def _residual(self, row: int, predicted: Floats, errors: Floats) -> float:
+        value, scale = self._blend(self._halves[row], predicted, errors)
         return float((np.log(self.totals_[row]) - value) / scale)
 
     def _predictions(self, run: Run, apart: bool) -> Floats:
         others = [each for each in self.runs_ if each.workload == run.workload]
         if apart:
             others = [each for each in others if each.batch != run.batch]
-        said = np.concatenate([run.alone(), np.maximum(beside(run, others), np.log(run.now))])
-        return np.where(np.isin(METHODS, self.ways), said, np.nan)
+        predicted = np.concatenate([run.alone(), np.maximum(beside(run, others), np.log(run.now))])
+        return np.where(np.isin(METHODS, self.ways), predicted, np.nan)
 
     def _errors(self, workload: str, use: Bools) -> Floats:
         """The mean error of each method on the runs in ``use``; those of the same workload count most."""
@@ -106,15 +110,15 @@ class StepsToTarget(Predictor):
             votes += vote
         return np.where(votes > 0, total / np.maximum(votes, 1e-9), NEVER_TRIED)
 
-    def _blend(self, run: Run, said: Floats, errors: Floats) -> tuple[float, float]:
+    def _blend(self, run: Run, predicted: Floats, errors: Floats) -> tuple[float, float]:
         """log of the total, and its uncertainty: methods weighted by their errors."""
         least = float(np.log(run.now))
-        answers = np.isfinite(said)
+        answers = np.isfinite(predicted)
         if not answers.any():
             return max(float(np.median(np.log(self.totals_))), least), 1.0
         weight = np.exp(-(errors[answers] - errors[answers].min()) / SHARPNESS)
         weight /= weight.sum()
-        return max(float(weight @ said[answers]), least), max(float(weight @ errors[answers]), LEAST_DOUBT)
+        return max(float(weight @ predicted[answers]), least), max(float(weight @ errors[answers]), LEAST_DOUBT)
 
     def estimate(self, X: Columns, coverage: float = COVERAGE) -> Estimates:  # noqa: N803
         """The total number of steps until the target, never less than what has been done."""
@@ -128,8 +132,8 @@ class StepsToTarget(Predictor):
         seen = np.array([len(run.steps) > 0 for run in runs])
         value, scale = np.exp(made[:, 0]), made[:, 1]
         usual = self.interval_.around(value, coverage, known & seen, scale)
-        strange = self.stranger_.around(value, coverage, known & seen, scale)
-        low, high = np.where(known, usual.low, strange.low), np.where(known, usual.high, strange.high)
+        unseen = self.stranger_.around(value, coverage, known & seen, scale)
+        low, high = np.where(known, usual.low, unseen.low), np.where(known, usual.high, unseen.high)
         now = np.array([run.now for run in runs])
         return Estimates(value, np.maximum(low, np.minimum(now, value)), high, known & seen)
 

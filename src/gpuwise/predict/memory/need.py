@@ -48,7 +48,7 @@ class MemoryNeed(Predictor):
     power of two, and with convolutions beside it the workspace that it lets cuDNN try.
 
     What is given as value is not the middle but a quantile of what was measured for architectures left out, since a job
-    that needs more than was said fails, and one that needs less wastes a little: the highest one, up to ``quantile``,
+    that needs more than predicted fails, and one that needs less wastes a little: the highest one, up to ``quantile``,
     with which these were off by at most ``budget`` on average. Errors grow with the share of the need that is cuDNN's
     choice, its workspace: so do the margin and the interval.
 
