@@ -63,8 +63,6 @@ class StepsToTarget(Predictor):
         rows = zip(kept, made._halves, again, strict=True)
         predicted = [made._predictions(half, True) if new else before[row] for row, half, new in rows]
         return made._learned(np.stack(predicted))
-            np.stack([made._predictions(half, True) if new else before[row] for row, half, new in rows])
-        )
 
     def _learned(self, predicted: Floats) -> Self:
         """Errors half-way through each run, predicted without runs of its batch size, and the intervals from them."""
