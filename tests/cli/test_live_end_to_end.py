@@ -115,7 +115,7 @@ def test_suspend_and_resume(up: Up) -> None:
     until(lambda: up.runs(uid), "the job to run")
     assert up.right("suspend", uid).startswith(f"job {uid} (suspended) is suspend")
     until(lambda: up.status(uid) == "suspended", "the job to leave")
-    assert "held" in up.right("why", uid)
+    assert "on hold" in up.right("why", uid)
     go.touch()
     assert up.run("submit", "--wait", "true").code == 0  # it could have been resumed since
     assert up.status(uid) == "suspended"
@@ -166,7 +166,7 @@ def test_the_limits_of_a_queue(up: Up) -> None:
     up.right("queues", "set", "small", "--max-gpus", "1", "--weight", "2")
     first, go = up.begin_job("in-quota", queue="small")
     second = up.submit("--queue", "small", "true")
-    assert "queue small may have 1 GPUs" in up.right("why", second)
+    assert "queue small may use 1 GPUs" in up.right("why", second)
     assert up.run("submit", "--queue", "small", "--gpus", "2", "true").code == 2
     (queue,) = [queue for queue in up.json("queues") if queue["name"] == "small"]
     assert (queue["max_gpus"], queue["weight"], queue["jobs"]) == (1, 2, 2)

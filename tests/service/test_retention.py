@@ -10,7 +10,7 @@ import pytest
 
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Batch, JobRecord
-from gpuwise.service.live.up import DAY_S, Retention
+from gpuwise.service.live.retention import DAY_S, Retention
 from gpuwise.store.sql import SqlStore, open_store
 
 NOW = 1000 * DAY_S

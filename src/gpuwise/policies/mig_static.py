@@ -54,7 +54,7 @@ class StaticMig:
         types, type_of, hosts = trial.types_for(shape), trial.nodes.type_of, Hosts(trial, shape).with_room(1)
         usable = [each for (node, _), each in trial.layouts.items() if type_of[node] in types and hosts >> node & 1]
         sizes = [piece.memory_bytes for slices in usable for piece in slices]
-        if may_slice(shape) and any(size >= shape.gpu_memory_bytes for size in sizes):
+        if may_slice(shape) and any(size >= shape.gpu_bytes for size in sizes):
             return True
         return placer(trial, shape, shape.gpus) is not None
 

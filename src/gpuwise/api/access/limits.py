@@ -25,7 +25,7 @@ class Rate:
 class RateLimit:
     """A token bucket per key, for the thread of the event loop.
 
-    By hand, since `limits` has windows but no bucket with a burst and a refill (docs/decisions/0027).
+    By hand, since `limits` has windows but no bucket with a burst and a refill (docs/decisions/0028).
     """
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -157,7 +157,7 @@ class Device(BaseModel):
     lost: bool
     id: str = Field(description="Its UUID; if that is not known, made of the node's name and its index.")
     claimed: bool = Field(description="Whether foreign processes compute on it.")
-    claimed_memory_bytes: float = Field(description="Memory that foreign processes use.")
+    claimed_memory_bytes: float = Field(description="Memory that foreign processes and parked jobs use.")
     sharing: str
     free_frac: float
     memory_bytes: float | None

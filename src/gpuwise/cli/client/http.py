@@ -14,7 +14,14 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, connection_from_url
-from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProtocolError
+from urllib3.exceptions import (
+    HTTPError,
+    InvalidHeader,
+    LocationParseError,
+    MaxRetryError,
+    NewConnectionError,
+    ProtocolError,
+)
 from urllib3.exceptions import TimeoutError as NoAnswerError
 from urllib3.util import Retry
 
@@ -74,7 +81,10 @@ class Client:
         self._timeout_s = timeout_s
         self._retries = retries
         tls = {"ssl_context": self._tls()} if target.is_secure else {}
-        self._pool: HTTPConnectionPool = connection_from_url(target.url, timeout=timeout_s, **tls)
+        try:
+            self._pool: HTTPConnectionPool = connection_from_url(target.url, timeout=timeout_s, **tls)
+        except LocationParseError:
+            raise LiveError(f"server {target.url!r} is not an address; it must be such as http://host:port") from None
 
     def get(self, *path: str, query: Query | None = None) -> Any:
         """What is there."""
@@ -168,7 +178,9 @@ class Client:
 
 
 class _Retry(Retry):
-    """Retries when a connection breaks, after that also while the server is away, and when the server says later."""
+    """Retries when a connection breaks or the server says later; after that also while the server is away."""
+
+    RETRY_AFTER_STATUS_CODES = frozenset((429, 503))
 
     def __init__(self, total: Any, **settings: Any) -> None:
         super().__init__(total, **{"status_forcelist": (429, 503), "allowed_methods": None, **settings})
@@ -182,7 +194,10 @@ class _Retry(Retry):
 
     def parse_retry_after(self, retry_after: str) -> float:
         """How long to wait."""
-        return min(super().parse_retry_after(retry_after), LONGEST_PAUSE_S)
+        try:
+            return min(super().parse_retry_after(retry_after), LONGEST_PAUSE_S)
+        except InvalidHeader:
+            return LONGEST_PAUSE_S
 
 
 CUT_OFF = ProtocolError("The headers are cut off.", IncompleteRead(b""))

@@ -33,6 +33,10 @@ class Processes(enum.StrEnum):
     """One per GPU, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set."""
 
 
+GRACE_S = 10.0
+"""How long a job has between SIGTERM and SIGKILL, unless it says otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobNeeds):
     """A job as its user asks for it."""
@@ -102,7 +106,7 @@ class JobRequest(JobNeeds):
     grace_s: Annotated[float, Property(
         help="Time to leave when asked to, before it is killed.", unit="s", low=0, high=3600, option="grace",
         metavar="TIME", option_help="How long it has to leave before it is killed.", written="a time such as 30s",
-    )] = 10.0
+    )] = GRACE_S
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -95,7 +95,7 @@ class MigGpus:
                 continue
             for piece in capacity.free_slices[where]:
                 kind = (nodes.type_of[node], piece.profile, str(nodes.usd_per_hour.item(node)))
-                if piece.memory_bytes < shape.gpu_memory_bytes or (where, piece.start) in self.reserved or kind in seen:
+                if piece.memory_bytes < shape.gpu_bytes or (where, piece.start) in self.reserved or kind in seen:
                     continue
                 if one_of_a_kind:
                     seen.add(kind)
@@ -135,7 +135,7 @@ class MigGpus:
         if not has_mig(kind) or not may_slice(self.view.shape(job)):
             return None
         whole = as_one_slice(kind)
-        fits = whole.slices[0].memory_bytes >= self.view.shape(job).gpu_memory_bytes
+        fits = whole.slices[0].memory_bytes >= self.view.shape(job).gpu_bytes
         unknown = math.isnan(speed(self.view, job, on_mig_slice(where, whole.slices[0]))) and fits
         partition = whole if unknown else best_partition(kind, [self.profile_speeds(job, kind, where)])
         return (
@@ -235,7 +235,7 @@ def feasible_with_mig(capacity: Capacity, shape: Shape, placer: Placer) -> bool:
     nodes, types, hosts = capacity.nodes, capacity.types_for(shape), Hosts(capacity, shape).with_room(1)
     kinds = {nodes.types[code] for node, code in enumerate(nodes.type_of) if code in types and hosts >> node & 1}
     slices = [each for kind in kinds if has_mig(kind) for each in mig_profiles(kind)]
-    return may_slice(shape) and any(each.memory_bytes >= shape.gpu_memory_bytes for each in slices)
+    return may_slice(shape) and any(each.memory_bytes >= shape.gpu_bytes for each in slices)
 
 
 @cache

@@ -54,7 +54,7 @@ def on_mig_slice(where: Where, piece: MigSlice) -> Placement:
 def profile_speeds(view: ClusterView, job: int, gpu: str, where: Where) -> ProfileSpeeds:
     """How fast a job is believed to be on each profile of a GPU."""
     profiles = mig_profiles(gpu)
-    needed = view.shape(job).gpu_memory_bytes
+    needed = view.shape(job).gpu_bytes
     places = [on_mig_slice(where, slice_of(gpu, each.name, each.starts[0])) for each in profiles]
     found = speeds(view, (job,) * len(places), places, ((),) * len(places))
     fits = [each.memory_bytes >= needed for each in profiles]

@@ -1,4 +1,4 @@
-"""A deployment on this machine: state folder, store, devices, executor, controller, use cases, retention."""
+"""A deployment on this machine: state folder, store, devices, executor, controller, use cases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import getpass
 import logging
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -17,11 +16,11 @@ from pathlib import Path
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.records import JobRecord, Store, UserRole
+from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.devices import this_machine
 from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
-from gpuwise.live.clock import Clock, Repeating
+from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
@@ -36,6 +35,7 @@ from gpuwise.predict.sharing.contention import MPS, TIME_SLICE
 from gpuwise.service.live.access import Access, digest_of
 from gpuwise.service.live.estimates import Estimates
 from gpuwise.service.live.overview import ServiceInfo
+from gpuwise.service.live.retention import Retention
 from gpuwise.service.live.service import Service
 from gpuwise.service.live.state_folder import StateFolder, default_state_folder
 from gpuwise.store.sql import open_store
@@ -43,9 +43,6 @@ from gpuwise.store.sql import open_store
 log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
 TIMEOUT_S = 10.0
-DAY_S = 86_400.0
-KEEP_LINES = 200_000
-"""Journal lines that are kept for `gpuwise events`, beyond those that a restart needs."""
 COVERAGE = 0.5
 """Of the lower bounds of rates. At 90 % no job could share a GPU with a model that was never measured."""
 
@@ -158,25 +155,6 @@ class LocalDeployment:
     def close(self) -> None:
         """Ends the service; jobs keep running, and the next service in this folder takes them over."""
         self._parts.close()
-
-
-class Retention(Repeating):
-    """Deletes ended jobs with their folders, and old journal lines, once per hour."""
-
-    def __init__(self, store: Store, jobs: Path, keep_days: float, every_s: float = 3600.0) -> None:
-        self._store = store
-        self._jobs = jobs
-        self._keep_s = keep_days * DAY_S
-        super().__init__("retention", every_s, lambda: self.delete_old(time.time()))
-
-    def delete_old(self, now: float) -> None:
-        """Deletes what ended too long before ``now``."""
-        rows = self._store.prune(ended_before=now - self._keep_s, keep_lines=KEEP_LINES)
-        if rows:
-            log.info("deleted %d rows older than %g days", rows, self._keep_s / DAY_S)
-        for folder in self._jobs.iterdir():
-            if self._store.job(folder.name) is None and folder.stat().st_mtime < now - self._keep_s:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def engine_maker(

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuwise.core.assignments import Intent
 from gpuwise.core.commands import Placement
+from gpuwise.core.job.request import GRACE_S
 from gpuwise.core.job.shape import task_counts
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.engine.journal import plain
@@ -77,7 +78,7 @@ class Run:
             attempt,
             number,
             placement,
-            grace_s=finite(launch, "grace_s", 10.0),
+            grace_s=finite(launch, "grace_s", GRACE_S),
             time_limit_s=finite(launch, "time_limit_s", math.inf),
             per_gpu=launch.get("per_gpu") is True,
         )
