@@ -231,7 +231,7 @@ def test_a_session_ends_with_its_token(running: Running, browser: httpx.Client) 
 
 
 def test_a_session_ends_by_itself(running: Running, browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.service.live.access.SESSION_S", -1.0)
+    monkeypatch.setattr("gpuwise.service.live.sessions.SESSION_S", -1.0)
     log_in(running, browser)
     assert browser.get("/v1/status").status_code == 401
     assert running.bob.get("/v1/status").status_code == 200

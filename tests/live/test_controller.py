@@ -189,7 +189,7 @@ def test_quota_keeps_a_queue_to_its_gpus(store: Store) -> None:
     uids = bench.submit(*(request(10.0, queue="small") for _ in range(4)))
     why = bench.controller.why(uids[3])
     bench.controller.turn()
-    assert "queue small may have 2 GPUs" in str(why.result(0))
+    assert "queue small may use 2 GPUs" in str(why.result(0))
     assert bench.controller.live(uids[3]).held == "quota"
     bench.settle()
     # Two at a time: 0–10 s and 10–20 s, though four GPUs are there.

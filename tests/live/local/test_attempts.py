@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from gpuwise.core.spec import Sharing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import mig, on
+from gpuwise.core.job.needs import Sharing
 from gpuwise.engine.journal import plain
 from gpuwise.live.local.attempts.endings import last_line
 from gpuwise.live.local.attempts.folders import (
