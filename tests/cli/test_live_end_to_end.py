@@ -263,10 +263,10 @@ def test_a_service_that_is_killed_and_started_again_is_waited_for(up: Up) -> Non
         go.touch()
         up.start()
         assert log.communicate(timeout=60)[0] == "gone\n"
-        _, told = wait.communicate(timeout=60)
+        _, text = wait.communicate(timeout=60)
     assert (log.returncode, wait.returncode) == (0, 0)
-    assert "jobs continue without it" in told
-    assert f"job {uid} (survivor) succeeded" in told
+    assert "jobs continue without it" in text
+    assert f"job {uid} (survivor) succeeded" in text
     assert [launch["number"] for launch in up.job(uid)["launches"]] == [1]
 
 
@@ -284,8 +284,8 @@ def test_tables_fit_a_terminal(up: Up) -> None:
     up.end_job(uid, go)
 
 
-def test_a_terminal_is_told_more_than_an_id(up: Up) -> None:
-    code, text = up.on_terminal("submit", "--name", "told", "true")
+def test_a_terminal_is_shown_more_than_an_id(up: Up) -> None:
+    code, text = up.on_terminal("submit", "--name", "short", "true")
     assert code == 0
     assert text.startswith("submitted job ")
-    assert text.strip().endswith("(told)")
+    assert text.strip().endswith("(short)")

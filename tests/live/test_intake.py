@@ -231,6 +231,21 @@ def test_memory_grows_as_far_as_the_types_a_job_may_have(store: Store, monkeypat
     assert (store.job(uid).status, store.job(uid).gpu_memory_bytes) == ("succeeded", 8e9)
 
 
+def test_an_attempt_that_ended_before_its_start_was_recorded_is_recorded_after_a_restart(store: Store) -> None:
+    bench = Bench(store)
+    bench.world.observe = lambda until_s: None  # nothing is seen of the attempt before the restart
+    (uid,) = bench.submit(request(10.0, retries=1))
+    bench.controller.turn()
+    bench.controller.suspend([uid])
+    bench.controller.turn()
+    assert (store.job(uid).attempts, store.job(uid).placement, store.attempts(uid)) == (1, "", [])
+    again = Bench(store)
+    details = Details(started_s=0.0, exit_code=3)
+    again.world.queued.append(AttemptObserved(1.0, uid, 1, Phase.FAILED, details=details))
+    turns(again, 1)
+    assert [attempt.exit_code for attempt in store.attempts(uid)] == [3]
+
+
 def test_nothing_is_kept_of_attempts_of_jobs_that_have_ended(store: Store) -> None:
     bench = Bench(store)
     (first,) = bench.submit(request(1.0))

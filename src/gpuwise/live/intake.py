@@ -162,8 +162,8 @@ class JobIntake:
         if (place := self.job_records.place_of(seen.job, seen.attempt)) is not None:
             return place
         known = next((each for each in self._store.attempts(seen.job) if each.number == seen.attempt), None)
-        if known is None:
-            return None if seen.job in self.job_records.live else ""
+        if known is None:  # it ended before its start was recorded, and the controller was restarted since
+            return ""
         return known.placement if known.ended_at is None else None
 
     def outcomes(self, now_s: float, events: Iterable[Event]) -> list[Event]:
