@@ -15,9 +15,9 @@ from gpuwise.core.units import (
     cpu_milli,
     format_bytes,
     format_duration,
-    less,
     parse_bytes,
     parse_duration_s,
+    remaining,
     whole_bytes,
 )
 
@@ -150,5 +150,5 @@ def test_amounts_are_rounded_down_and_keep_their_order(one: float, other: float)
 
 
 def test_an_infinite_amount_is_unlimited_and_stays_so():
-    assert cpu_milli(math.inf) == whole_bytes(math.inf) == less(UNLIMITED, 5) == UNLIMITED
-    assert less(5, 7) == -2
+    assert cpu_milli(math.inf) == whole_bytes(math.inf) == remaining(UNLIMITED, 5) == UNLIMITED
+    assert remaining(5, 7) == -2

@@ -104,18 +104,24 @@ def test_stand_ins_are_always_whole():
         machine.repartition(0, 1, (MigSlice("1g.5gb", 0, 143, GIB),))
 
 
+def busy_reading(machine):
+    """What the first device reads, once that is busy."""
+    gives_up = time.monotonic() + 60
+    while not (reading := machine.read()[0, 0]).util_frac > 0.8:
+        assert time.monotonic() < gives_up, reading
+        time.sleep(0.05)
+    return reading
+
+
 def test_a_busy_core_reads_as_busy():
     core = min(os.sched_getaffinity(0))
     machine = this_machine(devices=1)
     assert math.isnan(machine.read()[0, 0].util_frac)  # there was no time to measure
     spin = f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"
     with running(spin):
-        time.sleep(0.15)
-        machine.read()
-        time.sleep(0.4)
-        reading = machine.read()[0, 0]
+        reading = busy_reading(machine)
 
-    assert 0.8 < reading.util_frac <= 1.0
+    assert reading.util_frac <= 1.0
     assert math.isnan(reading.power_w)
     assert reading.memory_total_bytes == machine.devices[0][0].memory_bytes
     assert (reading.memory_used_bytes, reading.processes) == (0, {})

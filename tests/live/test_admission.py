@@ -12,7 +12,7 @@ from world import request
 
 from gpuwise.core.records import JobRecord, QueueRecord
 from gpuwise.live.admission import Admission
-from gpuwise.live.admission.quotas import AdmissionError, Job
+from gpuwise.live.admission.quotas import AdmissionError, LiveJob, to_milli
 
 GPUS = 4.0
 UIDS = (*range(60), *(f"1-{task}" for task in range(3)))
@@ -151,7 +151,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-def uids(jobs: Iterable[Job]) -> list[str]:
+def uids(jobs: Iterable[LiveJob]) -> list[str]:
     return sorted(job.uid for job in jobs)
 
 
@@ -245,32 +245,35 @@ class Model:
     def asked(self, uid: str) -> float:
         return self.records[uid].request.gpus * self.records[uid].request.gpu_frac
 
+    def milli(self, uid: str) -> int:
+        return to_milli(self.holding.get(uid, self.asked(uid)))
+
     def numbers(self, admission: Admission) -> dict[str, object]:
         queues = {
-            name: (queue.jobs, round(queue.used, 6), uids(queue.waiting), uids(queue.unplaced))
+            name: (queue.jobs, queue.used_milli, uids(queue.waiting), uids(queue.unplaced))
             for name, queue in admission.shares.queues.items()
         }
         tasks = dict(admission.dependencies._tasks)
-        return {"queues": queues, "backlog": round(admission.shares.backlog, 6), "tasks": tasks}
+        return {"queues": queues, "backlog": admission.shares.backlog_milli, "tasks": tasks}
 
     def counted(self) -> dict[str, object]:
         """The same numbers, counted from nothing but what each job is."""
         queues: dict[str, tuple] = {}
-        backlog, tasks = 0.0, {}
+        backlog, tasks = 0, {}
         for uid, record in self.records.items():
-            jobs, used, waiting, unplaced = queues.get(record.request.queue, (0, 0.0, [], []))
-            causes, gpus = self.admission.causes(uid), self.holding.get(uid, self.asked(uid))
+            jobs, used, waiting, unplaced = queues.get(record.request.queue, (0, 0, [], []))
+            causes, gpus = self.admission.causes(uid), self.milli(uid)
             if not causes:
                 used += gpus
                 if not record.attempts:
                     unplaced, backlog = sorted([*unplaced, uid]), backlog + gpus
             elif causes <= {"quota", "share"}:
                 waiting = sorted([*waiting, uid])
-            queues[record.request.queue] = (jobs + 1, round(used, 6), waiting, unplaced)
+            queues[record.request.queue] = (jobs + 1, used, waiting, unplaced)
             if "-" in uid:
                 array = uid.partition("-")[0]
                 tasks[array] = tasks.get(array, 0) + 1
-        return {"queues": queues, "backlog": round(backlog, 6), "tasks": tasks}
+        return {"queues": queues, "backlog": backlog, "tasks": tasks}
 
     def restored(self) -> Admission:
         fresh = Admission(GPUS, self.queues.values())
@@ -291,10 +294,12 @@ def test_the_numbers_are_those_that_counting_gives_and_that_a_restart_finds(step
         assert model.numbers(model.admission) == model.counted()
     quotas = model.admission.quotas
     for name, queue in model.admission.shares.queues.items():
-        placed = sum(model.holding.get(uid, 0.0) for uid in model.records if model.records[uid].request.queue == name)
-        assert not queue.unplaced or quotas.allows(name, queue.used) or not quotas.allows(name, placed)
-        first = next((job for job in queue.waiting if quotas.allows(name, job.gpus)), None)
-        assert first is None or queue.unplaced or not quotas.allows(name, queue.used + first.gpus)  # no queue starves
+        placed = sum(model.milli(uid) for uid in model.holding if model.records[uid].request.queue == name)
+        assert not queue.unplaced or quotas.allows(name, queue.used_milli) or not quotas.allows(name, placed)
+        first = next((job for job in queue.waiting if quotas.allows(name, job.milli)), None)
+        assert (
+            first is None or queue.unplaced or not quotas.allows(name, queue.used_milli + first.milli)
+        )  # no queue starves
     fresh = model.restored()
     assert model.numbers(fresh) == model.counted()
     for uid in model.records:

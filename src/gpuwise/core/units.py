@@ -35,7 +35,7 @@ def whole_bytes(size: float) -> int:
     return int(size) if size < UNLIMITED else UNLIMITED
 
 
-def less(available: int, used: int) -> int:
+def remaining(available: int, used: int) -> int:
     """What is left of an amount when some of it is used, or freed again if negative; an unlimited one stays so."""
     return available if available == UNLIMITED else available - used
 

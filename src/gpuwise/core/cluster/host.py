@@ -13,7 +13,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.shape import Shape, host_needs, wrong_tasks
 from gpuwise.core.tables import Array, read_only
-from gpuwise.core.units import UNLIMITED, cpu_milli, less, whole_bytes
+from gpuwise.core.units import UNLIMITED, cpu_milli, remaining, whole_bytes
 
 Host = tuple[int, int]
 """Thousandths of CPUs and bytes of memory."""
@@ -88,7 +88,7 @@ class HostResources(WholeGpus):
         """Takes what a job needs of each node; frees it with a ``sign`` of -1."""
         for node, (milli, size) in needs.items():
             left = self.left(node)
-            now = (less(left[0], sign * milli), less(left[1], sign * size))
+            now = (remaining(left[0], sign * milli), remaining(left[1], sign * size))
             if self._left_by_jobs and node in self._left_by_jobs:
                 self._set_left(node, now)
             else:
@@ -108,5 +108,5 @@ class HostResources(WholeGpus):
         apart = node in self.claimed_host or min(left) < 0
         self._left_by_jobs = replaced(self._left_by_jobs, node, left if apart else None)
         milli, size = self.claimed_host.get(node, (0, 0))
-        self._own("free_cpu_milli")[node] = max(0, less(left[0], milli))
-        self._own("free_host_bytes")[node] = max(0, less(left[1], size))
+        self._own("free_cpu_milli")[node] = max(0, remaining(left[0], milli))
+        self._own("free_host_bytes")[node] = max(0, remaining(left[1], size))

@@ -13,7 +13,7 @@ from gpuwise.core.commands import Placement
 from gpuwise.core.errors import OverAllocationError
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI, less, whole_bytes
+from gpuwise.core.units import WHOLE_GPU_MILLI, remaining, whole_bytes
 
 OPEN_ARRAYS = (("open_milli", "i4"), ("open_memory", "i8"), ("open_sharing", "i1"))
 
@@ -35,7 +35,7 @@ class SharedGpus(WholeGpus):
     def memory_left(self, node: int, device: int) -> int:
         """Memory of an empty device that others leave, in bytes; `UNLIMITED` where it is not known."""
         size = self.nodes.type_gpu_bytes[self.nodes.type_of[node]]
-        return less(size, self.claimed_memory.get((node, device), 0)) if self.claimed_memory else size
+        return remaining(size, self.claimed_memory.get((node, device), 0)) if self.claimed_memory else size
 
     def usable(self, node: int, shape: Shape) -> int:
         """The idle devices of a node with enough memory left for a shape, as a bit mask."""
@@ -107,13 +107,13 @@ class SharedGpus(WholeGpus):
                 memory_left[node, device] = self.memory_left(node, device)
                 self._set_sharing(node, device, int(placement.sharing))
             milli_left[node, device] -= placement.milli
-            memory_left[node, device] = less(memory_left.item(node, device), shape.gpu_bytes)
+            memory_left[node, device] = remaining(memory_left.item(node, device), shape.gpu_bytes)
 
     def _give_shares(self, placement: Placement, shape: Shape) -> None:
         milli_left, memory_left = self._own("open_milli"), self._own("open_memory")
         for node, device in placement.devices():
             milli_left[node, device] += placement.milli
-            memory_left[node, device] = less(memory_left.item(node, device), -shape.gpu_bytes)
+            memory_left[node, device] = remaining(memory_left.item(node, device), -shape.gpu_bytes)
             if milli_left[node, device] == WHOLE_GPU_MILLI:
                 milli_left[node, device] = 0
                 memory_left[node, device] = 0
@@ -149,4 +149,4 @@ class SharedGpus(WholeGpus):
         for device in range(left.shape[1]):
             if self._is_open(node, device):
                 more = after.get((node, device), 0) - before.get((node, device), 0)
-                left[node, device] = less(left.item(node, device), more)
+                left[node, device] = remaining(left.item(node, device), more)

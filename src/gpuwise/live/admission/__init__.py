@@ -8,7 +8,7 @@ from gpuwise.core.commands import Reason, Why
 from gpuwise.core.records import JobRecord, QueueRecord
 from gpuwise.live.admission.dependencies import Dependencies
 from gpuwise.live.admission.fair_share import FairShare
-from gpuwise.live.admission.quotas import AdmissionError, Job, Quotas, Stage, gpus_asked
+from gpuwise.live.admission.quotas import AdmissionError, LiveJob, Quotas, Stage, asked_milli, to_gpus, to_milli
 
 USER, DEPENDENCY, QUOTA, SHARE = "user", "dependency", "quota", "share"
 
@@ -18,9 +18,9 @@ class Admission:
 
     def __init__(self, gpus: float, queues: Iterable[QueueRecord] = ()) -> None:
         self.quotas = Quotas(queues)
-        self.shares = FairShare(max(gpus, 1.0), self.quotas)
+        self.shares = FairShare(to_milli(max(gpus, 1.0)), self.quotas)
         self.dependencies = Dependencies()
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, LiveJob] = {}
         self._count = 0
 
     def __contains__(self, uid: object) -> bool:
@@ -34,11 +34,11 @@ class Admission:
     def check_resize(self, uid: str, gpus: float) -> None:
         """Refuses a job more GPUs than its queue may use."""
         job = self._jobs[uid]
-        used = self.shares.queues[job.queue].used
-        if gpus > job.gpus and not self.quotas.allows(job.queue, used - job.gpus + gpus):
+        used, more = self.shares.queues[job.queue].used_milli, to_milli(gpus) - job.milli
+        if more > 0 and not self.quotas.allows(job.queue, used + more):
             raise AdmissionError(
-                f"queue {job.queue!r} may use {self.quotas.limit(job.queue):g} GPUs at one time and uses {used:g}; "
-                f"job {uid} would use {gpus:g} instead of {job.gpus:g}"
+                f"queue {job.queue!r} may use {self.quotas.limit(job.queue):g} GPUs at one time and uses "
+                f"{to_gpus(used):g}; job {uid} would use {gpus:g} instead of {to_gpus(job.milli):g}"
             )
 
     def add(self, record: JobRecord) -> None:
@@ -57,10 +57,10 @@ class Admission:
         else:
             self.shares.add(job, Stage.WAITING if record.held else Stage.ADMITTED)
 
-    def _new(self, record: JobRecord) -> Job:
-        request, asked = record.request, gpus_asked(record.request)
+    def _new(self, record: JobRecord) -> LiveJob:
+        request, asked = record.request, asked_milli(record.request)
         self._count += 1
-        job = Job(record.uid, request.queue, asked, asked, (-request.priority, self._count))
+        job = LiveJob(record.uid, request.queue, asked, asked, (-request.priority, self._count))
         if self.dependencies.add(record.uid, request.after):
             job.causes.add(DEPENDENCY)
         self._jobs[record.uid] = job
@@ -68,12 +68,12 @@ class Admission:
 
     def placed(self, uid: str, gpus: float) -> None:
         """A job was given GPUs, or other ones."""
-        self.shares.set_gpus(self._jobs[uid], gpus, placed=True)
+        self.shares.set_gpus(self._jobs[uid], to_milli(gpus), placed=True)
 
     def displaced(self, uid: str) -> None:
         """A job has no GPUs any more, or none yet."""
         job = self._jobs[uid]
-        self.shares.set_gpus(job, job.asked, placed=job.placed)
+        self.shares.set_gpus(job, job.asked_milli, placed=job.placed)
 
     def ended(self, uid: str, *, succeeded: bool) -> list[tuple[str, str]]:
         """A job has ended; those that wait for it and now never can start, each with the reason."""
@@ -101,14 +101,14 @@ class Admission:
         if USER in job.causes:
             self._unblock(job, USER)
 
-    def _unblock(self, job: Job, cause: str) -> None:
+    def _unblock(self, job: LiveJob, cause: str) -> None:
         job.causes.discard(cause)
         self.shares.move(job, Stage.BLOCKED if job.causes else Stage.WAITING)
 
     def set_gpus(self, gpus: float) -> bool:
         """The cluster has another number of GPUs; whether that is news, and `admit` may admit others."""
-        before, self.shares.gpus = self.shares.gpus, max(gpus, 1.0)
-        return self.shares.gpus != before
+        before, self.shares.milli = self.shares.milli, to_milli(max(gpus, 1.0))
+        return self.shares.milli != before
 
     def set_queue(self, queue: QueueRecord) -> None:
         """A queue gets limits, or others."""
@@ -143,8 +143,8 @@ class Admission:
     def reason(self, uid: str) -> Reason | None:
         """Why a job is not admitted, with the numbers; None if it is."""
         job, causes = self._jobs[uid], self.causes(uid)
-        used = self.shares.queues[job.queue].used
-        numbers: dict[str, float | str] = {"queue": job.queue, "used": used, "gpus": job.gpus}
+        used, gpus = to_gpus(self.shares.queues[job.queue].used_milli), to_gpus(job.milli)
+        numbers: dict[str, float | str] = {"queue": job.queue, "used": used, "gpus": gpus}
         if USER in causes:
             return Reason(Why.HELD)
         if DEPENDENCY in causes:
@@ -155,4 +155,4 @@ class Admission:
 
     def usage(self) -> Mapping[str, tuple[float, int]]:
         """Of each queue with jobs: GPUs that its admitted jobs have or ask for, and jobs."""
-        return {name: (queue.used, queue.jobs) for name, queue in self.shares.queues.items()}
+        return {name: (to_gpus(queue.used_milli), queue.jobs) for name, queue in self.shares.queues.items()}

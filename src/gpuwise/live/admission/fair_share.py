@@ -8,7 +8,7 @@ policy.
 
 from __future__ import annotations
 
-from gpuwise.live.admission.quotas import EPSILON, ORDER, Job, Queue, QueueUsage, Stage
+from gpuwise.live.admission.quotas import ORDER, LiveJob, QueueJobs, QueueUsage, Stage
 
 
 class FairShare(QueueUsage):
@@ -18,7 +18,7 @@ class FairShare(QueueUsage):
         """Admits jobs while there is quota and the backlog is short; done twice it is as if done once."""
         self._apply_quotas()
         self._admit_waiting()
-        if len(self.queues) > 1 and self.backlog > 2 * self.gpus:
+        if len(self.queues) > 1 and self.backlog_milli > 2 * self.milli:
             self._shorten()
             self._admit_waiting()
 
@@ -26,32 +26,32 @@ class FairShare(QueueUsage):
         while (job := self._next()) is not None:
             self.move(job, Stage.ADMITTED)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> LiveJob | None:
         """The job to be admitted next: of a queue without a backlog, then of the one that has least for its weight."""
-        full = len(self.queues) > 1 and self.backlog >= self.gpus - EPSILON
+        full = len(self.queues) > 1 and self.backlog_milli >= self.milli
         best: tuple[bool, float, str] | None = None
-        found: Job | None = None
+        found: LiveJob | None = None
         for name, queue in self.queues.items():
             if not queue.waiting or (full and queue.unplaced):
                 continue
-            rank = (bool(queue.unplaced), queue.used / self._quotas.weight(name), name)
+            rank = (bool(queue.unplaced), queue.used_milli / self._quotas.weight(name), name)
             if (best is None or rank < best) and (first := self._first(queue)) and self._has_quota(first, queue):
                 best, found = rank, first
         return found
 
-    def _first(self, queue: Queue) -> Job | None:
+    def _first(self, queue: QueueJobs) -> LiveJob | None:
         """The first waiting job that its queue's quota would ever admit; larger ones are passed over."""
-        return next((job for job in queue.waiting if self._quotas.allows(job.queue, job.gpus)), None)
+        return next((job for job in queue.waiting if self._quotas.allows(job.queue, job.milli)), None)
 
-    def _has_quota(self, job: Job, queue: Queue) -> bool:
-        return self._quotas.allows(job.queue, queue.used + job.gpus)
+    def _has_quota(self, job: LiveJob, queue: QueueJobs) -> bool:
+        return self._quotas.allows(job.queue, queue.used_milli + job.milli)
 
     def _apply_quotas(self) -> None:
         """Lets admitted jobs that were never placed wait again, last one first, while their queue is over its quota."""
         for name, queue in self.queues.items():
-            if queue.unplaced and not self._quotas.allows(name, queue.used):
+            if queue.unplaced and not self._quotas.allows(name, queue.used_milli):
                 for job in sorted(queue.unplaced, key=ORDER, reverse=True):
-                    if not self._quotas.allows(name, queue.used):
+                    if not self._quotas.allows(name, queue.used_milli):
                         self.move(job, Stage.WAITING)
 
     def _shorten(self) -> None:
@@ -63,9 +63,9 @@ class FairShare(QueueUsage):
             for job in sorted(queue.unplaced, key=ORDER)[1:]:
                 self.move(job, Stage.WAITING)
 
-    def lacks_quota(self, job: Job) -> bool:
+    def lacks_quota(self, job: LiveJob) -> bool:
         """Whether quota keeps a job waiting: it alone asks for too much, or those before it and it do together."""
-        if not self._quotas.allows(job.queue, job.gpus):
+        if not self._quotas.allows(job.queue, job.milli):
             return True
         first = self._first(queue := self.queues[job.queue])
         return first is not None and not self._has_quota(first, queue)

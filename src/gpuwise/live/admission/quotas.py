@@ -11,9 +11,7 @@ from operator import attrgetter
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import QueueRecord
-
-EPSILON = 1e-9
-"""Fractions of GPUs that are added and subtracted again do not come out even."""
+from gpuwise.core.units import WHOLE_GPU_MILLI
 
 
 class AdmissionError(GpuwiseError):
@@ -44,10 +42,10 @@ class Quotas:
         queue = self._queues.get(name)
         return queue.weight if queue is not None else 1.0
 
-    def allows(self, name: str, gpus: float) -> bool:
-        """Whether the jobs of a queue may use this number of GPUs."""
+    def allows(self, name: str, milli: int) -> bool:
+        """Whether the jobs of a queue may use this many thousandths of GPUs."""
         limit = self.limit(name)
-        return limit is None or gpus <= limit + EPSILON
+        return limit is None or milli <= to_milli(limit)
 
     def check(self, request: JobRequest, user: str) -> None:
         """Refuses a job that its queue will never accept."""
@@ -56,10 +54,10 @@ class Quotas:
             return
         if queue.users and user not in queue.users:
             raise AdmissionError(f"{user} may not submit to queue {queue.name!r}")
-        if not self.allows(queue.name, gpus_asked(request)):
+        asked = asked_milli(request)
+        if not self.allows(queue.name, asked):
             raise AdmissionError(
-                f"the job asks for {gpus_asked(request):g} GPUs; "
-                f"queue {queue.name!r} may use {queue.max_gpus:g} at one time"
+                f"the job asks for {to_gpus(asked):g} GPUs; queue {queue.name!r} may use {queue.max_gpus:g} at one time"
             )
 
     def check_jobs(self, name: str, has: int, more: int) -> None:
@@ -71,9 +69,19 @@ class Quotas:
             )
 
 
-def gpus_asked(request: JobRequest) -> float:
-    """The GPUs that a job asks for, fractions of them counted as such."""
-    return request.gpus * request.gpu_frac
+def to_milli(gpus: float) -> int:
+    """GPUs in whole thousandths, in which quotas and shares are counted, so that sums of fractions are exact."""
+    return round(gpus * WHOLE_GPU_MILLI)
+
+
+def to_gpus(milli: int) -> float:
+    """GPUs, as people write them."""
+    return milli / WHOLE_GPU_MILLI
+
+
+def asked_milli(request: JobRequest) -> int:
+    """Thousandths of GPUs that a job asks for."""
+    return to_milli(request.gpus * request.gpu_frac)
 
 
 ORDER = attrgetter("order")
@@ -91,15 +99,15 @@ class Stage(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class LiveJob:
     """A job that has not ended."""
 
     uid: str
     queue: str
-    asked: float
-    """GPUs it asks for."""
-    gpus: float
-    """GPUs it has, or asks for while it has none."""
+    asked_milli: int
+    """Thousandths of GPUs it asks for."""
+    milli: int
+    """Thousandths of GPUs it has, or asks for while it has none."""
     order: tuple[int, int]
     """By priority, then by submission."""
     causes: set[str] = field(default_factory=set)
@@ -110,39 +118,39 @@ class Job:
 
 
 @dataclass(slots=True)
-class Queue:
+class QueueJobs:
     """A queue's jobs."""
 
-    waiting: list[Job] = field(default_factory=list)
+    waiting: list[LiveJob] = field(default_factory=list)
     """Those that wait for quota or fair share, in order."""
-    unplaced: set[Job] = field(default_factory=set)
+    unplaced: set[LiveJob] = field(default_factory=set)
     """Admitted ones that were never placed."""
-    used: float = 0.0
-    """GPUs that its admitted jobs have or ask for."""
+    used_milli: int = 0
+    """Thousandths of GPUs that its admitted jobs have or ask for."""
     jobs: int = 0
 
 
 class QueueUsage:
     """The queues that have jobs, and what these count against their quotas."""
 
-    def __init__(self, gpus: float, quotas: Quotas) -> None:
-        self.gpus = gpus
-        """Of the cluster."""
-        self.queues: dict[str, Queue] = {}
-        self.backlog = 0.0
-        """GPUs that admitted jobs ask for which have never been placed."""
-        self.changed: set[Job] = set()
+    def __init__(self, milli: int, quotas: Quotas) -> None:
+        self.milli = milli
+        """Thousandths of GPUs of the cluster."""
+        self.queues: dict[str, QueueJobs] = {}
+        self.backlog_milli = 0
+        """Thousandths of GPUs that admitted jobs ask for which have never been placed."""
+        self.changed: set[LiveJob] = set()
         """Jobs whose stage may have changed."""
         self._quotas = quotas
 
-    def add(self, job: Job, stage: Stage) -> None:
+    def add(self, job: LiveJob, stage: Stage) -> None:
         """A new job."""
-        self.queues.setdefault(job.queue, Queue()).jobs += 1
+        self.queues.setdefault(job.queue, QueueJobs()).jobs += 1
         job.stage = stage
         self._count(job, 1)
         self.changed.add(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: LiveJob) -> None:
         """A job has ended."""
         self._count(job, -1)
         self.changed.discard(job)
@@ -151,21 +159,21 @@ class QueueUsage:
         if not queue.jobs:
             del self.queues[job.queue]
 
-    def move(self, job: Job, stage: Stage) -> None:
+    def move(self, job: LiveJob, stage: Stage) -> None:
         """A job gets to a stage."""
         self._count(job, -1)
         job.stage = stage
         self._count(job, 1)
         self.changed.add(job)
 
-    def set_gpus(self, job: Job, gpus: float, *, placed: bool) -> None:
-        """A job has, or asks for, this number of GPUs."""
-        if (job.gpus, job.placed) != (gpus, placed):
+    def set_gpus(self, job: LiveJob, milli: int, *, placed: bool) -> None:
+        """A job has, or asks for, this many thousandths of GPUs."""
+        if (job.milli, job.placed) != (milli, placed):
             self._count(job, -1)
-            job.gpus, job.placed = gpus, placed
+            job.milli, job.placed = milli, placed
             self._count(job, 1)
 
-    def _count(self, job: Job, sign: int) -> None:
+    def _count(self, job: LiveJob, sign: int) -> None:
         """Counts a job where it is (1), or no longer (-1)."""
         queue = self.queues[job.queue]
         if job.stage is Stage.WAITING:
@@ -174,7 +182,7 @@ class QueueUsage:
             else:
                 del queue.waiting[bisect_left(queue.waiting, job.order, key=ORDER)]
         elif job.stage is Stage.ADMITTED:
-            queue.used += sign * job.gpus
+            queue.used_milli += sign * job.milli
             if not job.placed:
-                self.backlog += sign * job.gpus
+                self.backlog_milli += sign * job.milli
                 (queue.unplaced.add if sign > 0 else queue.unplaced.discard)(job)

@@ -15,7 +15,7 @@ from gpuwise.core.job.needs import Sharing
 from gpuwise.core.job.shape import Shape
 from gpuwise.core.rates import progresses
 from gpuwise.core.tables import Array
-from gpuwise.core.units import WHOLE_GPU_MILLI, less
+from gpuwise.core.units import WHOLE_GPU_MILLI, remaining
 from gpuwise.policies.beliefs import speed
 from gpuwise.policies.gpu_types.gains import makes_no_progress
 from gpuwise.policies.placing.eligible import idle_nodes
@@ -193,7 +193,7 @@ class SharedGpus:
         self._least = None
         self.jobs[gpu].append(job)
         self.load[gpu] += utilization(view, job)
-        self._memory[gpu] = less(self._memory.item(gpu), view.shape(job).gpu_bytes)
+        self._memory[gpu] = remaining(self._memory.item(gpu), view.shape(job).gpu_bytes)
         self._milli_left[gpu] -= self._share(view.shape(job))
 
     def _remove(self, job: int, gpu: int) -> None:
@@ -202,7 +202,7 @@ class SharedGpus:
         self._least = None
         self.jobs[gpu].remove(job)
         self.load[gpu] -= utilization(view, job)
-        self._memory[gpu] = less(self._memory.item(gpu), -view.shape(job).gpu_bytes)
+        self._memory[gpu] = remaining(self._memory.item(gpu), -view.shape(job).gpu_bytes)
         self._milli_left[gpu] += self._share(view.shape(job))
         if not self.jobs[gpu]:
             self._milli_left[gpu] = 0

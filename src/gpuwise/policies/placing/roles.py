@@ -15,7 +15,7 @@ from gpuwise.core.commands import Grant, Placement, TaskGrant
 from gpuwise.core.job.needs import ON_ONE_NODE, Role
 from gpuwise.core.job.shape import Shape, counts_for, host_needs, task_needs, with_counts
 from gpuwise.core.protocols import Placer
-from gpuwise.core.units import less
+from gpuwise.core.units import remaining
 from gpuwise.policies.placing.eligible import domains
 from gpuwise.policies.placing.placement import worst_fit
 
@@ -190,7 +190,7 @@ class HostTasks:
     def room(self, role: Role, node: int) -> int:
         """How many tasks of a role fit on a node; no more than the role has."""
         parts = zip(self._capacity.free_host(node), self._used.get(node, (0, 0)), task_needs(role), strict=True)
-        limits = [less(free, used) // need for free, used, need in parts if need]
+        limits = [remaining(free, used) // need for free, used, need in parts if need]
         return max(0, min([role.count, *limits]))
 
     def _use(self, role: Role, node: int, count: int) -> None:
