@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,27 +39,23 @@ _SUFFIXES = (".png", ".svg")
 
 def jct_cdf(results: Sequence[SimulationResult]) -> Figure:
     """Which part of the jobs was done within what time."""
-    figure, axes = _single()
-    runs = courses(results)
-    _draw_cdf(axes, runs)
-    _legend(figure, runs)
-    return figure
+    return _of_runs(results, _draw_cdf)
 
 
 def queue_over_time(results: Sequence[SimulationResult]) -> Figure:
     """How many jobs waited, over time."""
-    figure, axes = _single()
-    runs = courses(results)
-    _draw_queue(axes, runs)
-    _legend(figure, runs)
-    return figure
+    return _of_runs(results, _draw_queue)
 
 
 def use_over_time(results: Sequence[SimulationResult]) -> Figure:
     """Which part of the cluster's GPUs was allocated and which was used, over time."""
+    return _of_runs(results, _draw_use)
+
+
+def _of_runs(results: Sequence[SimulationResult], draw: Callable[[Axes, Sequence[Course]], None]) -> Figure:
     figure, axes = _single()
     runs = courses(results)
-    _draw_use(axes, runs)
+    draw(axes, runs)
     _legend(figure, runs)
     return figure
 
