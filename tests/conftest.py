@@ -1,11 +1,15 @@
-"""What all tests share: where measured data and traces made by others lie, if they are here at all."""
+"""What all tests share: no time limits on examples, and where measured data and traces lie, if they are here at all."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -15,7 +15,6 @@ from running import Running
 FIELDS = sorted(JobBody.model_fields)
 QUIETLY = settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

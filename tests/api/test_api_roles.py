@@ -13,16 +13,21 @@ ENDPOINTS: list[tuple[str, str, Any, tuple[int, int, int, int, int]]] = [
     ("POST", "/v1/jobs", {"command": ["true"]}, (401, 403, 201, 201, 201)),
     ("POST", "/v1/jobs?dry_run=true", {"command": ["true"]}, (401, 403, 200, 200, 200)),
     ("GET", "/v1/jobs", None, (401, 200, 200, 200, 200)),
-    ("GET", "/v1/jobs/{uid}", None, (401, 404, 404, 200, 200)),
+    ("GET", "/v1/jobs/{uid}", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/jobs/{uid}/why", None, (401, 404, 404, 200, 200)),
     ("GET", "/v1/jobs/{uid}/attempts", None, (401, 404, 404, 200, 200)),
     ("GET", "/v1/jobs/{uid}/logs", None, (401, 404, 404, 200, 200)),
     ("GET", "/v1/jobs/{uid}/logs?follow=true", None, (401, 404, 404, 0, 0)),
     ("POST", "/v1/jobs/{uid}/suspend", None, (401, 403, 404, 200, 200)),
     ("POST", "/v1/jobs/{uid}/resume", None, (401, 403, 404, 200, 200)),
+    ("POST", "/v1/jobs/{uid}/release", None, (401, 403, 404, 200, 200)),
+    ("POST", "/v1/jobs/{uid}/hold", None, (401, 403, 404, 0, 0)),
+    ("POST", "/v1/jobs/{uid}/requeue", None, (401, 403, 404, 0, 0)),
+    ("PATCH", "/v1/jobs/{uid}", {"priority": 3}, (401, 403, 404, 200, 200)),
     ("POST", "/v1/jobs/{uid}/resize", {"gpus": 2}, (401, 403, 404, 409, 409)),
     ("POST", "/v1/jobs/{uid}/cancel", None, (401, 403, 404, 200, 200)),
     ("GET", "/v1/queue", None, (401, 200, 200, 200, 200)),
+    ("GET", "/v1/usage", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/nodes", None, (401, 200, 200, 200, 200)),
     ("POST", "/v1/nodes/nobody/drain", None, (401, 403, 403, 403, 404)),
     ("POST", "/v1/nodes/nobody/undrain", None, (401, 403, 403, 403, 404)),
@@ -71,17 +76,26 @@ def test_no_endpoint_is_left_out(running: Running) -> None:
     assert {(method.upper(), path) for path, methods in documented.items() for method in methods} <= known
 
 
-def test_lists_show_a_user_their_own(running: Running) -> None:
+def test_all_users_see_the_queue_and_the_details_of_their_own(running: Running) -> None:
     own = running.bob.submit("sleep", "60", name="own-list")
-    others = running.cy.submit("sleep", "60", name="own-list")
+    secret = {"LR": "s3cret"}
+    others = running.cy.submit("sleep", "60", name="own-list", env=secret, workdir="/tmp", deadline_s=4e9, steps=7.0)
     try:
         seen = [job["id"] for job in running.bob.get("/v1/jobs?name=own-list").json()["jobs"]]
-        assert seen == [own]
-        assert running.bob.get("/v1/jobs?user=cy").json()["jobs"] == []
+        assert seen == [own]  # a name is a detail
+        assert running.bob.get("/v1/jobs?user=cy&name=own-list").json()["jobs"] == []
+        (shown,) = [job for job in running.bob.get("/v1/jobs?user=cy").json()["jobs"] if job["id"] == others]
+        (queued,) = [job for job in running.vi.get("/v1/queue?user=cy").json()["jobs"] if job["id"] == others]
+        for job in (shown, queued, running.bob.job(others)):
+            assert (job["user"], job["queue"], job["gpus"], job["details"]) == ("cy", "default", 1, False)
+            assert job["status"] in ("pending", "starting", "running")
+            assert (job["name"], job["command"], job["workdir"], job["needs"], job["steps"]) == ("", [], "", {}, None)
+            assert job.keys() >= running.cy.job(others).keys()
+        assert running.cy.job(others)["name"] == "own-list"
+        assert not [each for each in running.cy.get("/v1/queue?user=cy").json()["jobs"] if each["user"] != "cy"]
+        assert "s3cret" not in running.ada.get(f"/v1/jobs/{others}").text + running.cy.get(f"/v1/jobs/{others}").text
         assert {own, others} <= {job["id"] for job in running.ada.get("/v1/jobs?name=own-list").json()["jobs"]}
-        assert others not in {job["id"] for job in running.bob.get("/v1/queue").json()["jobs"]}
         assert {own, others} <= {job["id"] for job in running.ada.get("/v1/queue").json()["jobs"]}
-        assert running.vi.get("/v1/queue").json()["jobs"] == []
         wait_for(lambda: running.cy.job(others)["placement"], "a device")
         residents = [
             resident
@@ -114,7 +128,8 @@ def test_what_is_done_and_what_is_refused_is_noted(running: Running) -> None:
     running.nobody.get(f"/v1/jobs/{uid}")
     missing, ok, no_role, others, submitted = running.audit(5)
     assert submitted == ("bob", "submit", uid, "ok")
-    assert others == ("cy", "cancel", uid, f"refused: there is no job '{uid}'")
+    assert others[:3] == ("cy", "cancel", uid)
+    assert others[3].startswith(f"refused: job {uid} is another user's")
     assert no_role[:3] == ("vi", "POST", f"/v1/jobs/{uid}/cancel")
     assert no_role[3].startswith("refused: needs the role user")
     assert ok == ("bob", "cancel", uid, "ok")

@@ -76,7 +76,6 @@ def test_every_answer_is_one_that_the_schema_names(fuzzed: Running, operation: A
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
         max_examples=20,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.explicit, Phase.generate],

@@ -33,6 +33,9 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 class Up:
     """A state folder, the service in it, and a folder from which commands are given."""
 
+    options: tuple[str, ...] = ("--devices", "2")
+    """Of ``gpuwise up``."""
+
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
         self.home = folder / "home"
@@ -45,7 +48,7 @@ class Up:
 
     def start(self) -> None:
         """Starts the service and waits until it listens."""
-        command = [*COMMAND, "up", "--port", "0", "--devices", "2"]
+        command = [*COMMAND, "up", "--port", "0", *self.options]
         log = (self.state.parent / "up.log").open("ab")
         with log:
             self._service = subprocess.Popen(command, cwd=self.home, env=self.environment, stdout=log, stderr=log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuwise.cli.submit import draft as draft_module
 from gpuwise.cli.submit.draft import Draft
+from gpuwise.cli.submit.environment import job_environment
 from gpuwise.cli.submit.fields import FIELDS
 from gpuwise.cli.submit.job_file import read_jobfile
 from gpuwise.core.errors import GpuwiseError
@@ -25,7 +28,8 @@ GIB = 2**30
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder the user is in."""
+    """The folder the user is in, without an environment to take along."""
+    monkeypatch.setattr(draft_module, "job_environment", partial(job_environment, mine={}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -307,7 +311,7 @@ right_jobs = st.fixed_dictionaries({}, optional={key: st.sampled_from(given) for
 jobs = st.builds(
     lambda job, odd: {"command": ["true"], **job, **odd}, right_jobs, st.dictionaries(keys, values, max_size=1)
 )
-ANY_FILE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY_FILE = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def toml(value: Any) -> str:

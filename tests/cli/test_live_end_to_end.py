@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from live_up import Up, until
@@ -289,3 +290,12 @@ def test_a_terminal_is_shown_more_than_an_id(up: Up) -> None:
     assert code == 0
     assert text.startswith("submitted job ")
     assert text.strip().endswith("(short)")
+
+
+def test_page_prints_a_link_that_logs_in(up: Up) -> None:
+    link = up.right("page").strip()
+    with urlopen(link) as page:  # it follows the redirection with a cookie, and is shown the page
+        assert page.status == 200
+        assert page.url == link.partition("/login")[0] + "/"
+    answer = up.run("page", GPUWISE_API_TOKEN="wrong")
+    assert (answer.code, answer.out) == (4, "")

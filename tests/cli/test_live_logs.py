@@ -44,7 +44,7 @@ class LogOnly:
         return data, {"X-Log-Start": str(start), "X-Log-Size": str(len(self.log))}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(log=st.text("ab\n", max_size=60).map(str.encode), tail=st.integers(0, 9))
 def test_the_last_lines_of_a_log(log: bytes, tail: int, small_pieces: None) -> None:
     client: Any = LogOnly(log)
@@ -58,3 +58,22 @@ def test_a_long_log_is_copied_piece_by_piece(small_pieces: None, capsysbinary: A
     client: Any = LogOnly(b"0123456789" * 100)
     logs.copy(client, "17")
     assert capsysbinary.readouterr().out == b"0123456789" * 100
+
+
+def test_the_end_of_a_line_of_twenty_megabytes_is_found_in_small_pieces() -> None:
+    asked: list[int] = []
+
+    class Bounded(LogOnly):
+        def read(self, *path: str, query: dict[str, int]) -> tuple[bytes, dict[str, str]]:
+            assert query["limit"] <= 8 << 20  # what the server gives at most
+            asked.append(query["limit"])
+            return super().read(*path, query=query)
+
+    line = b"x" * (20 << 20)
+    client: Any = Bounded(b"first\n" + line)
+    begin = logs.last_lines(client, "17", 1)
+    assert len(client.log) - begin <= logs.MOST_BYTES
+    assert max(asked) <= logs.PIECE_BYTES  # no more than this is in memory
+    assert sum(asked) <= logs.MOST_BYTES
+    client = Bounded(line + b"\nlast\n")
+    assert client.log[logs.last_lines(client, "17", 1) :] == b"last\n"

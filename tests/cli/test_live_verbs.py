@@ -106,12 +106,12 @@ def test_no_such_job_is_5(verb: str, run: Run) -> None:
 
 @pytest.mark.parametrize("verb", ["show", "why", "wait", "cancel", "suspend", "resume", "resize --gpus 2", "logs"])
 def test_what_is_no_id_is_2_and_never_sent(verb: str, run: Run) -> None:
-    answer, server = run(f"{verb} 17/../18")
+    answer, server = run(f"{verb} 17*18")
     assert (answer.code, server.asked) == (2, [])
     assert "such as 17" in answer.err
 
 
-@pytest.mark.parametrize("uid", ["abc", "17-", "-", "017", "1e3", ",", "", "17 18", "-5", "１７"])
+@pytest.mark.parametrize("uid", ["-", ",", "", "-5", "17*", "a;b", "a" * 129])
 def test_what_is_no_id(uid: str) -> None:
     with pytest.raises(LiveError, match="such as 17"):
         checked_ids([uid])

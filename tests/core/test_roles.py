@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Scripted, capacity_of, cluster, engine_with, job, node, shapes_of
@@ -132,7 +132,6 @@ roles = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 16)), min_size=1, max_size=6),
     st.lists(st.lists(roles, min_size=1, max_size=3), min_size=1, max_size=6),

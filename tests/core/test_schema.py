@@ -37,7 +37,7 @@ SAMPLES: dict[str, Any] = {
     "gpu_types": ("A100", "V100"), "sharing": frozenset((Sharing.MIG, Sharing.EXCLUSIVE)),
     "require": (("zone", ("a", "b")), ("gen", ("2",))), "prefer": (("rack", ("7",)),), "within": "zone",
     "roles": (Role("ps", 2, cpus=4.5), Role("worker", 2, max_count=3, gpus=2, memory_bytes=1e9 + 1 / 3)),
-    "priority": -7, "retries": 3, "steps": 1000.0, "model": "bert", "batch_per_gpu": 32,
+    "priority": -7, "retries": 3, "requeue": True, "steps": 1000.0, "model": "bert", "batch_per_gpu": 32,
     "speeds": (("V100", 1.5), ("A100", 2.0)), "suspend_s": 1.0, "resume_s": 2.0, "migrate_s": 3.0, "resize_s": 4.0,
 }  # fmt: skip
 """Values other than the defaults; a property that is not named here gets one by its kind."""

@@ -85,7 +85,9 @@ def test_a_job_is_shown_no_gpu_and_as_many_threads_as_cores():
     two, wrapped = Placement((Grant(0, 0b00110),)), Placement((Grant(0, 0b01001),), Sharing.SHARED, 500)
 
     assert machine.cores(two) == (6, 7)
-    assert machine.environment(two) == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2"}
+    assert machine.environment(two) == {
+        "CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void", "OMP_NUM_THREADS": "2"
+    }  # fmt: skip
     assert machine.cores(wrapped) == (4,)  # stand-ins 0 and 3 are one core
     assert machine.environment(wrapped)["OMP_NUM_THREADS"] == "1"
 

@@ -100,7 +100,7 @@ GIVEN_AWAY_OF_TWO = [("suspend", 0), ("suspend", 1), ("start", 3, (on((0, 1)), N
 """Of 8 CPUs others use 5.5 and jobs 0 and 2 have 4; job 4 finds 2 only while both of them are away."""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(happenings, plans)
 @example([CPUS_CLAIMED], GIVEN_AWAY)
 @example([MEMORY_CLAIMED], GIVEN_AWAY)

@@ -314,7 +314,6 @@ class EngineMachine(MachineRoom, Observations):
 EngineMachine.TestCase.settings = settings(
     max_examples=50,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 TestEngineMachine = EngineMachine.TestCase

@@ -130,7 +130,8 @@ def test_a_running_job_that_is_gone_without_being_asked_is_lost_and_does_not_hol
     engine = placed()
     see(engine, 10.0, Phase.RUNNING)
     (failed,) = see(engine, 20.0, phase)
-    assert (failed.kind, failed.will_retry) == ("lost", True)
+    left = phase in (Phase.SUSPENDED, Phase.MOVED)  # with what it has done; of the others nobody knows how far they got
+    assert (failed.kind, failed.will_retry) == ("lost", left)
     assert engine.state.capacity.idle_total == [4]
 
 

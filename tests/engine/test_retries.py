@@ -19,7 +19,8 @@ def retried(cause: Cause, retries: int, failures: int) -> bool:
     [
         (Cause.ERROR, 0, 0),
         (Cause.ERROR, 2, 2),
-        (Cause.LOST, 0, 3),  # nobody's fault, but not for ever
+        (Cause.LOST, 0, 0),  # it may have done its work: at most once
+        (Cause.LOST, 1, 3),  # nobody's fault, but not for ever
         (Cause.LOST, 5, 5),
         (Cause.LIMIT, 5, 0),
         (Cause.NODE_LOST, 0, 100),
@@ -57,3 +58,12 @@ def test_a_job_that_had_or_needs_more_than_the_largest_device_is_not_tried_again
 
 def test_refused_starts_back_off_up_to_five_minutes():
     assert [back_off_s(times) for times in (1, 2, 3, 9, 10, 1000)] == [1.0, 2.0, 4.0, 256.0, 300.0, 300.0]
+
+
+def test_a_lost_job_without_retries_is_run_again_only_if_it_may_be_requeued():
+    def lost(failures: int, requeue: bool):
+        return judge(Cause.LOST, "its supervisor was lost", History(0, failures, 0, requeue=requeue), NONE)
+
+    assert [lost(failures, True).retry for failures in range(5)] == [True, True, True, False, False]
+    assert not lost(0, False).retry
+    assert lost(0, False).cause == "its supervisor was lost; it is not run again without --requeue or --retries"

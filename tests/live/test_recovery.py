@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from builders import HALVES, node
 from gpuwise.core.cluster.spec import ClusterSpec
-from gpuwise.core.records import Store
+from gpuwise.core.records import Batch, JournalLine, Snapshot, Store, StoreError
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.recovery import EngineStore, Layouts
@@ -44,3 +46,14 @@ def test_another_machine_under_the_same_name_has_its_own_partitions_and_is_not_d
     other = rebuilt(store, second, {(0, 0): HALVES})
     assert other.state.capacity.layouts == {(0, 0): HALVES}
     assert other.state.nodes.specs[0].schedulable
+
+
+def test_damage_is_named_by_table_and_row_with_the_way_out(store: Store) -> None:
+    cluster = ClusterSpec.parse("1x2:A100")
+    rebuilt(store, cluster, {})
+    store.commit(Batch(lines=[JournalLine(1, 0.0, "JobStarted", None, '{"type": "JobSta')]))
+    with pytest.raises(StoreError, match=r"table journal, sequence 1 cannot be read .*gpuwise restore FILE"):
+        rebuilt(store, cluster, {})
+    store.commit(Batch(snapshot=Snapshot(2, "{}")))
+    with pytest.raises(StoreError, match=r"table snapshots, sequence 2 cannot be read .*gpuwise restore FILE"):
+        rebuilt(store, cluster, {})

@@ -181,7 +181,7 @@ def random_shape(rng: np.random.Generator, shape: Asking) -> Shape:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), cpus_known=st.booleans())
 def test_each_choice_is_the_one_that_the_definition_gives(seed: int, cpus_known: bool) -> None:
     rng, shape = np.random.default_rng(seed), Asking()

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,7 +29,6 @@ def test_every_epoch_takes_each_sample_once(dataset_len: int, seed: int, epochs:
         assert sorted(samples[begin : begin + dataset_len]) == list(range(dataset_len))
 
 
-@settings(deadline=None)
 @given(
     dataset_len=sizes,
     batch=st.integers(4, 30),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import fields, replace
@@ -52,17 +53,18 @@ def submit(deployment: LocalDeployment, caller: Caller, request: JobRequest = SL
     return uid
 
 
-def test_only_ones_own_jobs_are_there(deployment: LocalDeployment) -> None:
+def test_only_ones_own_jobs_can_be_looked_into_and_changed(deployment: LocalDeployment) -> None:
     uid = submit(deployment, BOB)
     jobs = deployment.service.jobs
     for doing in (jobs.job, jobs.why, jobs.attempts, jobs.cancel, jobs.suspend, jobs.resume):
-        with pytest.raises(NotFoundError, match=f"no job '{uid}'"):
+        with pytest.raises(NotFoundError, match=f"job {uid} is another user's"):
             wait(doing(CY, uid))
     with pytest.raises(NotFoundError):
         wait(jobs.resize(CY, uid, 1))
     assert wait(jobs.job(BOB, uid)).status in ("pending", "starting", "running")
     assert [record.uid for record in wait(jobs.jobs(ADA, Query()))] == [uid]
-    assert wait(jobs.jobs(CY, Query())) == wait(jobs.jobs(CY, Query(user="bob"))) == []
+    assert [each.uid for each in wait(jobs.jobs(CY, Query(user="bob")))] == [uid]
+    assert wait(jobs.jobs(CY, Query(name="x"))) == wait(jobs.jobs(CY, Query(user="bob", name="x"))) == []
     assert wait(jobs.cancel(ADA, uid))[0].why_ended == "cancelled by ada"
 
 
@@ -121,7 +123,7 @@ def test_everything_done_is_noted_with_its_outcome(deployment: LocalDeployment) 
         ("bob", "submit", uid, "ok", "127.0.0.1"),
         ("bob", "submit", f"{array[0].uid.partition('-')[0]} (2 tasks)", "ok", "127.0.0.1"),
         ("bob", "submit", "big", noted[2][3], "127.0.0.1"),
-        ("cy", "resize to 2", uid, f"refused: there is no job '{uid}'", "127.0.0.1"),
+        ("cy", "resize to 2", uid, noted[1][3], "127.0.0.1"),
         ("bob", "suspend", uid, "ok", "127.0.0.1"),
     ]
     assert noted[2][3].startswith("refused: the job can never run here")
@@ -157,13 +159,13 @@ VALUES: dict[str, Any] = {
     "column": "seen", "value": 1.0, "kind": "error", "parked": (), "until_s": 60.0, "avoid": ("n0",),
     "at_s": 5.0, "job": 0, "steps_done": 3.0, "steps_kept": 3.0, "cause": "exited with code 1", "will_retry": False,
     "duration_s": 90.0, "steps": None, "gpu_memory_bytes": 2.0**30, "gpu_util_frac": None, "node": 0,
-    "duration_low_s": None, "duration_high_s": None, "source": "observed",
+    "duration_low_s": None, "duration_high_s": None, "source": "observed", "priority": None, "deadline_s": None,
     "interrupted": ((0, 1.0),), "device": 1, "devices": (("GPU-1", 2.0**30, True),), "cpus": 1.0, "memory_bytes": 0.0,
     "placement": on((0, 0), (0, 1)), "moves": ((0, on((0, 1))),), "slices": (MigSlice("1g", 0, 143, 5e9),),
 }  # fmt: skip
 
 
-def line_of(kind: type[Any], **changes: Any) -> tuple[str, dict[str, Any]]:
+def line_of(kind: type[Any], /, **changes: Any) -> tuple[str, dict[str, Any]]:
     """A line of the journal as it is read back."""
     import json
 
@@ -193,6 +195,12 @@ def test_every_line_has_words(kind: type[Any]) -> None:
             {"duration_s": None, "gpu_memory_bytes": None, "gpu_util_frac": 0.4},
             "has a new forecast: 40% of a GPU's time",
         ),
+        (
+            JobRevised,
+            {"duration_s": None, "gpu_memory_bytes": None, "priority": 7, "deadline_s": math.inf},
+            "has priority 7 now, has no deadline now",
+        ),
+        (JobFailed, {"kind": "requeued", "cause": "requeued by ada", "will_retry": True}, "was requeued by ada"),
         (Rearrange, {}, "1 job is moved"),
     ],
 )

@@ -44,12 +44,13 @@ def full_request() -> JobRequest:
         name="res net/50:a@b+c", queue="team-a", gpus=4, min_gpus=2, max_gpus=8, gpu_memory_bytes=8e9,
         gpu_types=("A100", "H100"), sharing=frozenset({Sharing.EXCLUSIVE, Sharing.MIG}), cpus=3.5, memory_bytes=2.0**40,
         duration_s=1e-3, steps=1e12, gpu_util_frac=0.1 + 0.2, priority=-7, deadline_s=1.7e9 + 1 / 3, retries=3,
+        requeue=True,
         after=("3", "4-5"), array=(5, 1, 3), processes=Processes.PER_GPU, grace_s=0.25, time_limit_s=86400.0,
         predicted_s=70.5, predicted_low_s=60.0, predicted_high_s=80 + 1 / 3, speeds={"A100": 1.5, "A100/2g": 0.25},
         gpu_memory_low_bytes=7e9, gpu_memory_high_bytes=9e9 + 1 / 3, gpu_memory_source=Source.PREDICTED,
         gpu_util_low_frac=0.2, gpu_util_high_frac=0.4, gpu_util_source=Source.OBSERVED, require={"zone": ["a", "é"]},
         prefer={"rack": ("7",)}, within="rack", model=ODD, batch_per_gpu=32, suspend_s=1.5, resume_s=2.5,
-        migrate_s=3.5, resize_s=4.5,
+        migrate_s=3.5, resize_s=4.5, array_limit=2, begin_s=1.6e9 + 1 / 3,
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def test_a_job_of_the_version_before_is_read_and_goes_on(place: str) -> None:
     assert record.request == JobRequest(
         command=("python", "train.py"), name="net", gpus=2, gpu_types=("A100",), predicted_s=50.0, gpu_util_frac=0.5,
         sharing=frozenset((Sharing.EXCLUSIVE, Sharing.TIME_SLICE)), speeds={"A100": 1.5}, processes=Processes.PER_GPU,
-        array=(3,),
+        array=(3,), requeue=True,
     )  # fmt: skip
     store.commit(Batch(jobs=[replace(record, status="succeeded", duration_low_s=40.0)]))
     assert store.job("17-3").duration_low_s == 40.0  # type: ignore[union-attr]

@@ -285,3 +285,17 @@ def test_a_request_that_cannot_be_read_names_its_job(store: SqlStore) -> None:
         store.database.write(lambda connection, statement=statement: connection.execute(statement))  # type: ignore[misc]
         with pytest.raises(StoreError, match="job 5: its request cannot be read"):
             store.job("5")
+
+
+def test_one_record_that_cannot_be_read_does_not_hide_the_others(
+    store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.commit(Batch(jobs=[job(str(number)) for number in (1, 2, 3)]))
+    store.database.write(lambda connection: connection.exec_driver_sql("UPDATE jobs SET request = '{' WHERE uid = '2'"))
+    for _ in range(2):
+        assert [record.uid for record in store.jobs()] == ["3", "1"]
+    assert list(store.unreadable) == ["job 2"]
+    assert caplog.text.count("job 2 cannot be read and is left out") == 1
+    with pytest.raises(StoreError, match=r"job 2: its request cannot be read .*gpuwise restore FILE") as refused:
+        store.job("2")
+    assert store.place in str(refused.value)

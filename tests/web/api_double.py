@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -112,19 +113,27 @@ class Double:
         self.generation += 1
 
     def queued(self) -> list[Plain]:
-        """Jobs that have not ended, as the queue shows them."""
-        live = [job for job in self.jobs.values() if job["status"] not in ENDED]
+        """All jobs, as tables show them."""
         return [
             job
             | {
-                "held_gpus": job["gpus"] if job["placement"] else None,
-                "estimated_start": None if job["started_at"] else time.time() + 30,
+                "held_gpus": job.get("gpus") if job.get("placement") else None,
+                "estimated_start": None if job.get("started_at") else time.time() + 30,
                 "estimated_finish": time.time() + 330,
                 "position": None,
                 "why": self.why.get(job["id"], ""),
             }
-            for job in live
+            for job in self.jobs.values()
         ]
+
+    def table(self, name: str, limit: int, offset: int = 0) -> Plain:
+        """A page of a table; this one neither searches nor sorts."""
+        jobs = [job for job in self.queued() if name in ("queue", _table_of(job))]
+        if name == "ended":
+            jobs.sort(key=lambda job: -job["ended_at"])
+        rows: list[Plain] = [{"job": job, "array": None} for job in jobs]
+        counts = dict.fromkeys(("total", "matching", "row_count"), len(rows))
+        return {"rows": rows[offset : offset + limit], "offset": offset, **counts}
 
     def nodes(self) -> list[Plain]:
         """The one node there is."""
@@ -136,12 +145,16 @@ class Double:
         }  # fmt: skip
         return [node]
 
+    def counts(self) -> dict[str, int]:
+        """Jobs that have not ended, by status."""
+        return Counter(job["status"] for job in self.jobs.values() if job["status"] not in ENDED)
+
     def status(self) -> Plain:
         """The service at a glance."""
         return {
             "version": "0.1.0", "policy": "srtf", "placement": "best-fit", "store": "sqlite", "started_at": 0.0,
-            "uptime_s": 3725.0, "counts": {}, "trouble": self.trouble, "notes": [], "user": "ada", "role": self.role,
-            "switches": 0, "switching_s": 0.0,
+            "uptime_s": 3725.0, "counts": self.counts(), "trouble": self.trouble, "notes": [],
+            "switches": 0, "switching_s": 0.0, "user": "ada", "role": self.role,
         }  # fmt: skip
 
     async def stream(self, after: int) -> AsyncIterator[bytes]:
@@ -201,17 +214,13 @@ def app_of(double: Double) -> FastAPI:
     def status() -> Plain:
         return double.status()
 
-    @app.get("/v1/queue")
-    def queue() -> Plain:
-        return {"jobs": double.queued()}
+    @app.get("/v1/tables/{name}")
+    def table(name: str, limit: int, offset: int = 0) -> Plain:
+        return double.table(name, limit, offset)
 
     @app.get("/v1/nodes")
     def nodes() -> Plain:
         return {"nodes": double.nodes()}
-
-    @app.get("/v1/jobs")
-    def jobs(status: str) -> Plain:
-        return {"jobs": [job for job in double.jobs.values() if job["status"] in status.split(",")]}
 
     @app.get("/v1/events")
     async def events(request: Request) -> Response:
@@ -251,6 +260,12 @@ def app_of(double: Double) -> FastAPI:
 
     mount(app)
     return app
+
+
+def _table_of(job: Plain) -> str:
+    if job["status"] in ENDED:
+        return "ended"
+    return "running" if job["status"] in ("starting", "running", "suspending") else "waiting"
 
 
 def _problem(status: int, message: str) -> Response:

@@ -17,7 +17,7 @@ from gpuwise.api.access.middleware import (
     SecurityHeadersMiddleware,
     SizeLimitMiddleware,
 )
-from gpuwise.api.routes import admin, cluster, jobs, logs, public
+from gpuwise.api.routes import admin, cluster, jobs, logs, public, tables, terminals
 from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.service.live.service import Service
@@ -26,7 +26,8 @@ from gpuwise.web.page import mount
 DESCRIPTION = """Runs deep learning jobs on shared GPUs.
 
 Every call carries a token: `Authorization: Bearer SECRET`. Errors have one shape:
-`{"error": {"code": "...", "message": "..."}}`. Another user's job is not found. Times are Unix times in seconds.
+`{"error": {"code": "...", "message": "..."}}`. Of another user's job only what the queue shows is visible. Times are
+Unix times in seconds.
 """
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
 
@@ -56,7 +57,7 @@ def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI
     app.state.service = service
     app.state.streams = StreamLimit()
     app.state.authenticator = Authenticator(service, settings.rates)
-    for routes in (jobs, logs, cluster, admin, public):
+    for routes in (jobs, logs, terminals, cluster, tables, admin, public):
         app.include_router(routes.router, prefix="/v1")
     app.include_router(public.login_router)
     mount(app)

@@ -7,9 +7,25 @@ import sys
 import typer
 
 from gpuwise.cli.commands import Command, add_live, add_live_group, with_options
-from gpuwise.cli.live import actions, cluster, events, job, logs, queue, queues, tokens, top, up, wait
+from gpuwise.cli.live import (
+    actions,
+    backup,
+    cluster,
+    events,
+    job,
+    logs,
+    page,
+    queue,
+    queues,
+    tokens,
+    top,
+    up,
+    usage,
+    wait,
+)
 from gpuwise.cli.offline import catalogue, predict, predictors, reproduce, simulate, sweep, traces
 from gpuwise.cli.submit import command as submit
+from gpuwise.cli.submit import run
 from gpuwise.core.errors import GpuwiseError
 
 app = typer.Typer(
@@ -36,6 +52,8 @@ OFFLINE: dict[str, Command] = {
     "vms": catalogue.vms_command,
     "reproduce": reproduce.reproduce_command,
     "up": up.up_command,
+    "backup": backup.backup_command,
+    "restore": backup.restore_command,
 }
 LIVE: dict[str, Command] = {
     "queue": queue.queue_command,
@@ -46,8 +64,14 @@ LIVE: dict[str, Command] = {
     "cancel": actions.cancel_command,
     "suspend": actions.suspend_command,
     "resume": actions.resume_command,
+    "hold": actions.hold_command,
+    "release": actions.release_command,
+    "requeue": actions.requeue_command,
+    "update": actions.update_command,
     "resize": actions.resize_command,
     "top": top.top_command,
+    "usage": usage.usage_command,
+    "page": page.page_command,
     "status": cluster.status_command,
     "events": events.events_command,
     "audit": tokens.audit_command,
@@ -67,6 +91,7 @@ GROUPS: dict[str, tuple[Command, dict[str, Command]]] = {
 def add_live_commands(app: typer.Typer) -> None:
     """Adds the commands that speak to a running service."""
     add_live(app, "submit", submit.submit_command, submit.SubmitCommand)
+    add_live(app, "run", run.run_command, submit.SubmitCommand)
     for name, command in LIVE.items():
         add_live(app, name, command)
     for name, (command, below) in GROUPS.items():

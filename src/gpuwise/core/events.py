@@ -112,7 +112,7 @@ class JobReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRevised(Event):
-    """Something better is known of a job than what was declared; None leaves it as it was."""
+    """Something else is known of a job than what was declared, or its user wants it; None leaves it as it was."""
 
     job: int
     duration_s: float | None = None
@@ -124,6 +124,9 @@ class JobRevised(Event):
     """The interval of ``duration_s``; None is not known."""
     source: Source = Source.OBSERVED
     """Where what is revised comes from."""
+    priority: int | None = None
+    deadline_s: float | None = None
+    """What its user wants instead; infinity is no deadline."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Cause(enum.StrEnum):
     """What ran it is gone without a word: its supervisor, its pod."""
     DEVICE_LOST = "device lost"
     NODE_LOST = "node lost"
+    REQUEUED = "requeued"
+    """Its user wants it to be started again."""
     BUSY = "busy"
     """Refused: others use what it was given."""
     UNAVAILABLE = "unavailable"
@@ -53,7 +55,7 @@ class Cause(enum.StrEnum):
     """Refused: the node or cluster will not take this job as it is."""
 
 
-UNCOUNTED = frozenset((Cause.DEVICE_LOST, Cause.NODE_LOST))
+UNCOUNTED = frozenset((Cause.DEVICE_LOST, Cause.NODE_LOST, Cause.REQUEUED))
 """Failures that are not the job's own and do not count against its retries."""
 
 

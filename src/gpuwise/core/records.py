@@ -5,14 +5,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
+from gpuwise.core.search import EndedQuery
 
 
 class StoreError(GpuwiseError):
     """The store could not be read or written: the disk is full, the server is away. Nothing of the write was kept."""
+
+
+RESTORE = "put a backup in its place with: gpuwise restore FILE"
+"""What to do about a damaged database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,8 @@ class JobRecord:
     out_of_memory: int = 0
     """Attempts that ran out of memory."""
     held: str = ""
-    """Why it may not be placed now: ``user``, ``dependency``, ``quota`` or ``share``; several are joined by commas,
-    as in ``dependency,user``; empty is not on hold."""
+    """Why it may not be placed now: ``user``, ``dependency``, ``begin``, ``array``, ``quota`` or ``share``; several are
+    joined by commas, as in ``dependency,user``; empty is not on hold."""
     placement: str = ""
     """Where it is, for people; empty while it has no GPUs."""
     duration_s: float = 0.0
@@ -83,10 +88,23 @@ class AttemptRecord:
     ended_at: float | None = None
     exit_code: int | None = None
     outcome: str = ""
-    """succeeded, failed, out of memory, suspended, moved, cancelled or lost; empty while it runs."""
+    """succeeded, failed, out of memory, suspended, moved, requeued, cancelled or lost; empty while it runs."""
     detail: str = ""
     peak_memory_bytes: float | None = None
     cpu_s: float | None = None
+
+
+class AttemptUse(NamedTuple):
+    """What an attempt had of the cluster, and whose it was."""
+
+    uid: str
+    user: str
+    queue: str
+    placement: str
+    started_at: float
+    ended_at: float | None
+    gpu_util_frac: float | None
+    gpu_util_source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +196,21 @@ class Batch:
         return bool(self.lines or self.jobs or self.attempts or self.audit or self.snapshot)
 
 
+@dataclass(frozen=True, slots=True)
+class EndedPage:
+    """A page of the ended jobs."""
+
+    rows: list[tuple[JobRecord, int]]
+    """Jobs with 0; for an array its first task that was found, with the number of those."""
+    total: int
+    """All jobs that have ended."""
+    matching: int
+    """Those that the search found."""
+    row_count: int
+    """The rows of all pages."""
+    offset: int
+
+
 class Store(Protocol):
     """Keeps records. One process writes; several threads of it read. Failures are `StoreError`."""
 
@@ -223,6 +256,14 @@ class Store(Protocol):
         """Jobs, newest first; an array's id in ``uids`` means all its tasks; ``before`` is a uid, for the next page."""
         ...
 
+    def ended_page(self, query: EndedQuery) -> EndedPage:
+        """A page of the jobs that have ended, searched and sorted."""
+        ...
+
+    def counts_by_array(self, numbers: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Of each array, the number of its ended tasks by status."""
+        ...
+
     def count_live(self, user: str) -> int:
         """How many jobs of a user have not ended."""
         ...
@@ -237,6 +278,10 @@ class Store(Protocol):
 
     def attempts(self, uid: str) -> list[AttemptRecord]:
         """The launches of a job, first one first."""
+        ...
+
+    def attempts_between(self, since: float, until: float) -> list[AttemptUse]:
+        """The launches, of all jobs, that ran at some time between two Unix times."""
         ...
 
     def lines(self, *, after: int = 0, uid: str | None = None, limit: int = 1000) -> list[JournalLine]:

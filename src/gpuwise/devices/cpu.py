@@ -15,7 +15,7 @@ import psutil
 from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.devices.host import Host, this_host
-from gpuwise.devices.machine import STAND_IN_TYPE, Device, MachineError, Reading, Where
+from gpuwise.devices.machine import NONE, STAND_IN_TYPE, Device, MachineError, Reading, Where
 
 MOST_STAND_INS = 64
 """The maximum number of devices of a node."""
@@ -78,7 +78,8 @@ class CpuMachine:
 
     def environment(self, placement: Placement, *, memory_bytes: float = 0.0) -> dict[str, str]:
         """No GPU, and one thread per core."""
-        return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(self.cores(placement)))}
+        threads = str(len(self.cores(placement)))
+        return {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": NONE, "OMP_NUM_THREADS": threads}
 
     def cores(self, placement: Placement) -> tuple[int, ...]:
         """The cores of its stand-ins."""

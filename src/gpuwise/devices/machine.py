@@ -14,6 +14,8 @@ from gpuwise.core.errors import GpuwiseError
 Where: TypeAlias = tuple[int, int]
 """A device: the number of its node, and its number on the node."""
 
+NONE = "void"
+"""What NVIDIA_VISIBLE_DEVICES is where a container is to have no GPU."""
 STAND_IN_TYPE = "cpu-core"
 """The GPU type of a CPU core that stands in for a GPU."""
 

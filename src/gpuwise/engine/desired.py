@@ -77,6 +77,11 @@ def _addressed(state: ClusterState, wanted: Assignment) -> Assignment:
     return wanted._replace(where=where, held_since_s=since_s, started=started, tasks=tasks)
 
 
+def repeated(state: ClusterState, job: int) -> list[Desired]:
+    """What is wanted of a job that has GPUs, again, so that its executor looks at it."""
+    return addressed(state, [_run(state, job)]) if job in state.placed else []
+
+
 def _run(state: ClusterState, job: int) -> Assignment:
     return Assignment(state.jobs.ids[job], state.jobs.placements.item(job), RUN, state.placed[job])
 

@@ -201,6 +201,10 @@ def _revised(state: ClusterState, event: JobRevised) -> None:
     queued = job in state.waiting
     if queued:
         state.waiting.remove(job)
+    if event.priority is not None:
+        jobs.priority[job] = event.priority
+    if event.deadline_s is not None:
+        jobs.deadline_s[job] = event.deadline_s
     if event.gpu_memory_bytes is not None:
         jobs.revise_memory(job, Forecast(event.gpu_memory_bytes, source=event.source))
     if event.gpu_util_frac is not None:

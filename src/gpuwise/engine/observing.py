@@ -34,7 +34,7 @@ PROGRESS_NEWS_FRAC = 0.02
 """The part of all steps by which a report must differ from the estimate to be news."""
 OUT_OF_MEMORY_RETRIES = 3
 LOST_RETRIES = 3
-"""A job that was lost is tried again this often even if its user asked for no retries."""
+"""A job that was lost is run again this often, if it may be run again at all."""
 GROWTH = 1.5
 """An estimate of memory that was too low grows by this at least; three times is 3.4 times the first."""
 HEADROOM = 1.1
@@ -128,6 +128,9 @@ def _gone(state: ClusterState, job: int, status: int, seen: AttemptObserved) -> 
         return (JobSuspended(_moment(state, job, seen.at_s), job, _kept(state, job, seen)),)
     if seen.phase is Phase.REFUSED and status == STARTING:
         return _refused(state, job, seen)
+    if seen.phase in (Phase.SUSPENDED, Phase.MOVED):  # late, as it had been asked to: what it has done is known
+        at_s, kept = _moment(state, job, seen.at_s), _kept(state, job, seen)
+        return (JobFailed(at_s, job, kept, "it left late, as it was asked to before", True, str(Cause.LOST)),)
     lost = replace(seen.details, cause=Cause.LOST, text=seen.details.text or "it was stopped from outside gpuwise")
     return _failed(state, job, seen._replace(details=lost))
 
@@ -143,7 +146,8 @@ def _kept(state: ClusterState, job: int, seen: AttemptObserved) -> float:
 
 def _failed(state: ClusterState, job: int, seen: AttemptObserved) -> Sequence[Event]:
     jobs, details = state.jobs, seen.details
-    history = History(jobs.retries.item(job), jobs.failures.item(job), jobs.out_of_memory.item(job))
+    counts = (jobs.retries.item(job), jobs.failures.item(job), jobs.out_of_memory.item(job))
+    history = History(*counts, requeue=jobs.requeue.item(job))
     verdict = judge(details.cause, details.text, history, _memory(state, job, details))
     at_s, kept = _moment(state, job, seen.at_s), _kept(state, job, seen)
     failed = JobFailed(at_s, job, kept, verdict.cause, verdict.retry, str(details.cause))
@@ -182,6 +186,8 @@ class History:
     """Failures that counted."""
     out_of_memory: int
     """Attempts that ran out of memory."""
+    requeue: bool = False
+    """Whether it is run again after it was lost, also without retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +219,16 @@ def judge(cause: Cause, detail: str, history: History, memory: AttemptMemory) ->
         return Verdict(False, detail)
     if cause is Cause.OUT_OF_MEMORY:
         return _after_out_of_memory(history, memory)
-    allowed = max(history.retries, LOST_RETRIES) if cause is Cause.LOST else history.retries
-    return Verdict(history.failures < allowed, detail)
+    if cause is Cause.LOST:
+        return _after_lost(detail, history)
+    return Verdict(history.failures < history.retries, detail)
+
+
+def _after_lost(detail: str, history: History) -> Verdict:
+    """How far it got is not known, so that only a job that may run twice is run again."""
+    if not history.retries and not history.requeue:
+        return Verdict(False, f"{detail or 'lost'}; it is not run again without --requeue or --retries")
+    return Verdict(history.failures < max(history.retries, LOST_RETRIES), detail)
 
 
 def back_off_s(refusals: int) -> float:

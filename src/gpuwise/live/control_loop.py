@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -105,6 +106,8 @@ class ControlLoop:
                 self._rebuild()
             now_s, happened = self._observe()
             taken = self.inbox.take()
+            if self._failures.turns:  # what may fail again must not keep questions from being answered
+                taken = self._without_reads(now_s, taken)
             self._take_turn(now_s, happened, taken)
             self._failures.turns = 0
             self.trouble = "; ".join(
@@ -113,10 +116,19 @@ class ControlLoop:
         except Exception as error:
             self._fail(error, taken)
 
+    def _without_reads(self, now_s: float, taken: Sequence[Request]) -> list[Request]:
+        """Answers questions from what is in the store; the requests that are left."""
+        for request in taken:
+            if request.reads and request.take_in(now_s) is not None:
+                request.answer()
+        return [request for request in taken if not request.reads]
+
     def _observe(self) -> tuple[float, list[Event | AttemptObserved]]:
         until_s = wake_at = self.intake.engine.wake_at
         if self.intake.job_records.has_progress:
             until_s = min(self._progress_due_s, until_s if until_s is not None else self._progress_due_s)
+        if (begins_s := self.intake.begins_s) < math.inf:
+            until_s = min(begins_s, math.inf if until_s is None else until_s)
         if len(self.inbox):
             until_s = 0.0
         seen = self.executor.observe(until_s)
@@ -255,6 +267,6 @@ class ControlLoop:
             self._replaced = f"policy {name!r} fails ({error}); fifo decides until the next start"
             self._engine_store.make_engine, self._fallback = self._fallback, None
         if self._failures.turns > 1:  # those who have asked meanwhile do not wait until it works again
-            for request in self.inbox.take():
+            for request in self.inbox.take(reads_too=False):
                 request.refuse(error)
         self.stopping.wait(self._failures.back_off_s())

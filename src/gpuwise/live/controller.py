@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.commands import Reason
 from gpuwise.core.events import Event, NodeChanged
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import AuditEntry, JobRecord, JournalLine, QueueRecord, Store
+from gpuwise.core.records import AuditEntry, JobRecord, JournalLine, QueueRecord, Store, StoreError
+from gpuwise.engine.desired import repeated
 from gpuwise.engine.engine import Engine
+from gpuwise.live import changes
 from gpuwise.live.clock import Clock
 from gpuwise.live.control_loop import ControlLoop, LiveExecutor, ResizeRequest
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.recovery import EngineStore, Layouts, MakeEngine
+from gpuwise.live.space import FULL, SpaceReserve
 from gpuwise.live.submissions import UserLimits
 
 Result = TypeVar("Result")
@@ -38,10 +41,14 @@ class Controller:
         fallback: MakeEngine | None = None,
         limits: UserLimits | None = None,
         layouts: Layouts = MappingProxyType({}),
+        space: SpaceReserve | None = None,
     ) -> None:
         self.clock = clock
         self.store = store
         engine_store = EngineStore(store, cluster, make_engine, clock, layouts)
+        self._space = space
+        if space is not None:
+            engine_store.before_write = space.check
         self._loop = ControlLoop(executor, engine_store, fallback, limits or UserLimits())
         self._thread: threading.Thread | None = None
 
@@ -71,7 +78,10 @@ class Controller:
     @property
     def trouble(self) -> str:
         """What is wrong now, for people; empty is nothing."""
-        return self._loop.trouble
+        return self._loop.trouble or ("" if self._has_space() else FULL)
+
+    def _has_space(self) -> bool:
+        return self._space is None or self._space.check()
 
     @property
     def engine(self) -> Engine:
@@ -88,6 +98,10 @@ class Controller:
 
     def submit(self, requests: Sequence[JobRequest], user: str, key: str | None = None) -> Future[list[JobRecord]]:
         """New jobs; the future has their records once they are on disk."""
+        if not self._has_space():
+            refused: Future[list[JobRecord]] = Future()
+            refused.set_exception(StoreError(FULL))
+            return refused
 
         def handle(now_s: float) -> tuple[list[Event], Callable[[], list[JobRecord]]]:
             events, records = self._loop.intake.submit(now_s, requests, user, key)
@@ -106,6 +120,28 @@ class Controller:
     def resume(self, uids: Sequence[str]) -> Future[None]:
         """Lets jobs continue that were suspended by their user."""
         return self._without_events(lambda: self._loop.intake.release(uids))
+
+    def hold(self, uids: Sequence[str]) -> Future[None]:
+        """Puts jobs on hold that have not started."""
+        return self._without_events(lambda: changes.hold(self._loop.intake, uids))
+
+    def requeue(self, uids: Sequence[str], by: str) -> Future[None]:
+        """Stops jobs that have GPUs and puts them into the queue again."""
+        return self._with_events(lambda now_s: changes.requeue(self._loop.intake, now_s, uids, by))
+
+    def update(self, uids: Sequence[str], wanted: Mapping[str, Any]) -> Future[None]:
+        """Changes priority, time limit or deadline of jobs."""
+
+        def handle(now_s: float) -> tuple[list[Event], Callable[[], None]]:
+            return changes.update(self._loop.intake, now_s, uids, wanted), look_again
+
+        def look_again() -> None:
+            """A running attempt is started with its time limit: its executor is to look at it again."""
+            state = self.engine.state
+            rows = (state.jobs.row_of[uid] for uid in uids if uid in state.jobs.row_of)
+            self._loop.executor.follow([each for row in rows for each in repeated(state, row)])
+
+        return self._loop.inbox.put(handle)
 
     def resize(self, uid: str, gpus: int) -> Future[None]:
         """Lets an elastic job continue on another number of GPUs."""
@@ -154,7 +190,7 @@ class Controller:
 
     def ask(self, question: Callable[[JobIntake], Result]) -> Future[Result]:
         """Answers a question about the state between two turns."""
-        return self._loop.inbox.put(lambda now_s: ([], lambda: question(self._loop.intake)))
+        return self._loop.inbox.put(lambda now_s: ([], lambda: question(self._loop.intake)), reads=True)
 
     def why(self, uid: str) -> Future[Reason | None]:
         """Why a job waits."""

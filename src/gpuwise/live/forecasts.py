@@ -48,7 +48,7 @@ def record_fields(duration: Forecast, gpu_memory: Forecast, gpu_util: Forecast) 
 
 def adopt(record: JobRecord, jobs: JobTable, row: int) -> None:
     """Takes over what the version before kept in a job's record only: retries, failures, the source of its run time."""
-    jobs.retries[row] = record.request.retries
+    jobs.retries[row], jobs.requeue[row] = record.request.retries, record.request.requeue
     jobs.failures[row], jobs.out_of_memory[row] = record.failures, record.out_of_memory
     if record.request.duration_s is None and jobs.duration(row).source is Source.DECLARED:
         jobs.revise_duration(row, replace(jobs.duration(row), source=Source(record.duration_source)))

@@ -37,6 +37,8 @@ class Request:
     """Something asked of the controller."""
 
     handle: Handler
+    reads: bool = False
+    """Whether it only asks a question about the state."""
     future: Future[Any] = field(default_factory=Future)
     _answer: Callable[[], Any] | None = None
 
@@ -77,9 +79,9 @@ class Inbox:
         self._requests: list[Request] = []
         self._closed = False
 
-    def put(self, handle: Handler) -> Future[Any]:
+    def put(self, handle: Handler, *, reads: bool = False) -> Future[Any]:
         """Asks for something; the future has the answer, or the error."""
-        request = Request(handle)
+        request = Request(handle, reads)
         with self._lock:
             if self._closed:
                 raise ClosedError("the controller is shutting down")
@@ -89,10 +91,14 @@ class Inbox:
         self._wake()
         return request.future
 
-    def take(self, most: int = 512) -> list[Request]:
-        """The next requests; those that were cancelled are left out."""
+    def take(self, most: int = 512, *, reads_too: bool = True) -> list[Request]:
+        """The next requests; those that were cancelled are left out, and stay without ``reads_too`` if they read."""
         with self._lock:
-            taken, self._requests = self._requests[:most], self._requests[most:]
+            if reads_too:
+                taken, self._requests = self._requests[:most], self._requests[most:]
+            else:
+                taken = [request for request in self._requests if not request.reads]
+                self._requests = [request for request in self._requests if request.reads]
         return [request for request in taken if request.future.set_running_or_notify_cancel()]
 
     def __len__(self) -> int:

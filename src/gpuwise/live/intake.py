@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -41,7 +42,7 @@ class JobIntake:
         self.job_records = JobRecords(clock, store.live_jobs())
         self.admission = Admission(_gpus(engine), store.queues())
         self._store = store
-        self._clock = clock
+        self.clock = clock
         self._paces = ObservedPaces()
         self._forecasts = Forecasts(store)
         self._submissions = Submissions(
@@ -55,7 +56,7 @@ class JobIntake:
         """Brings records and admission in step with an engine that may be on other hardware now."""
         state = self.engine.state
         for uid in tuple(self.job_records.live):
-            row = self._row(uid)
+            row = self.row(uid)
             adopt(self.job_records.live[uid], state.jobs, row)
             if self.job_records.differs(state, row):
                 self.job_records.follow(state, row)
@@ -81,6 +82,10 @@ class JobIntake:
         """Forecast run time: declared, the median of earlier runs, predicted, or a default."""
         return self._forecasts.duration(request, user)
 
+    def check_deadline(self, now_s: float, request: JobRequest) -> None:
+        """Refuses a deadline that is past."""
+        self._submissions.check_deadline(self.clock.unix(now_s), request)
+
     def cancel(self, now_s: float, uids: Iterable[str], why: str) -> list[Event]:
         """Jobs are cancelled, and those that wait for them with them."""
         return self._cancel(now_s, ((uid, why) for uid in uids))
@@ -91,7 +96,7 @@ class JobIntake:
         while left:
             uid, why = left.popleft()
             if uid in self.admission:
-                events.append(JobCancelled(now_s, self._row(uid)))
+                events.append(JobCancelled(now_s, self.row(uid)))
                 self.job_records.change(uid, why_ended=why)
                 left += self._ended(uid, "cancelled")
         return events
@@ -112,7 +117,7 @@ class JobIntake:
         """Lets a running elastic job continue on another number of GPUs, if there is room and its queue has quota."""
         if uid not in self.admission:
             raise NotPossibleError(f"job {uid} has ended")
-        state, job = self.engine.state, self._row(uid)
+        state, job = self.engine.state, self.row(uid)
         shape, now = state.jobs.shape_by_row[job], state.placed.get(job)
         if now is None:
             raise NotPossibleError(f"job {uid} has no GPUs now; it can be resized while it runs")
@@ -158,12 +163,12 @@ class JobIntake:
         return record is not None and record.status == "cancelled"
 
     def _unended_place(self, seen: AttemptObserved) -> str | None:
-        """Where an attempt that is over was; None if its end is recorded already, as after a crash."""
+        """Where an attempt that is over was; None if its end is recorded already, or its job is not known here."""
         if (place := self.job_records.place_of(seen.job, seen.attempt)) is not None:
             return place
         known = next((each for each in self._store.attempts(seen.job) if each.number == seen.attempt), None)
         if known is None:  # it ended before its start was recorded, and the controller was restarted since
-            return ""
+            return "" if seen.job in self.job_records.live or self._store.job(seen.job) is not None else None
         return known.placement if known.ended_at is None else None
 
     def outcomes(self, now_s: float, events: Iterable[Event]) -> list[Event]:
@@ -195,7 +200,7 @@ class JobIntake:
     def revisions(self, now_s: float) -> list[Event]:
         """Run times that turn out other than forecast."""
         return [
-            JobRevised(now_s, self._row(uid), duration_s=duration_s)
+            JobRevised(now_s, self.row(uid), duration_s=duration_s)
             for uid, duration_s in self._paces.news(now_s, self.engine.state)
             if uid in self.job_records.live
         ]
@@ -203,7 +208,7 @@ class JobIntake:
     def utilizations(self, now_s: float, gpu_util_frac: Mapping[str, float]) -> list[Event]:
         """Utilizations that were measured."""
         return [
-            JobRevised(now_s, self._row(uid), gpu_util_frac=frac)
+            JobRevised(now_s, self.row(uid), gpu_util_frac=frac)
             for uid, frac in gpu_util_frac.items()
             if uid in self.admission
         ]
@@ -212,11 +217,12 @@ class JobIntake:
 
     def admit(self, now_s: float) -> list[Event]:
         """Which jobs enter the queue that the policy sees and which leave it, after all that has happened."""
+        self.admission.begin(self.clock.unix(now_s))
         self.admission.admit()
         events: list[Event] = []
         on_hold = self.engine.state.on_hold
         for uid in self.admission.take_changed():
-            job, causes = self._row(uid), sorted(self.admission.causes(uid))
+            job, causes = self.row(uid), sorted(self.admission.causes(uid))
             text = ",".join(causes)
             if text != self.job_records.live[uid].held:
                 self.job_records.change(uid, held=text)
@@ -226,13 +232,18 @@ class JobIntake:
                 events.append(JobReleased(now_s, job))
         return events
 
+    @property
+    def begins_s(self) -> float:
+        """When the next job may start that its user wants to start later; infinity is never."""
+        return min(map(self.clock.seconds, self.admission.begins.values()), default=math.inf)
+
     def follow(self, records: Sequence[Event | Command]) -> bool:
         """Brings the job records in step with what the engine has done; whether other jobs may be admitted now."""
         state = self.engine.state
         rows: dict[int, None] = {}
         has_other_gpus = False
         if any(isinstance(each, NodeEvent) for each in records):  # only the engine knows which jobs were on which node
-            live = (self._row(uid) for uid in self.job_records.live)
+            live = (self.row(uid) for uid in self.job_records.live)
             rows.update((row, None) for row in live if self.job_records.differs(state, row))
             self.nodes_changed()
             has_other_gpus = self.admission.set_gpus(_gpus(self.engine))
@@ -266,14 +277,17 @@ class JobIntake:
         """Why a job waits, with times from now; None if it does not."""
         if uid not in self.admission:
             return None
-        reason = self.admission.reason(uid) or self.engine.reason(self._row(uid))
+        reason = self.admission.reason(uid) or self.engine.reason(self.row(uid))
         if reason is None:
             return None
         if reason.code is Why.BACK_OFF:
             reason = Reason(reason.code, {**reason.numbers, "cause": self._refusals.get(uid, "")})
-        return from_now(reason, self._clock.now_s())
+        if reason.code is Why.BEGIN:
+            reason = Reason(reason.code, {"at_s": self.clock.seconds(float(reason.numbers["begin_s"]))})
+        return from_now(reason, self.clock.now_s())
 
-    def _row(self, uid: str) -> int:
+    def row(self, uid: str) -> int:
+        """The row of a job in the engine's table."""
         return self.engine.state.jobs.row_of[uid]
 
 

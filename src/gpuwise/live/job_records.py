@@ -31,6 +31,8 @@ class JobRecords:
         self._ended: list[JobRecord] = []
         self._progressed: set[str] = set()
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
+        self.requeued: set[tuple[str, int]] = set()
+        """Attempts that were stopped because their jobs were requeued; not known after a restart."""
         self._places: dict[str, dict[int, str]] = {}
         """Of live jobs, where each attempt that is not known to be over was placed."""
         for record in records:
@@ -137,6 +139,10 @@ class JobRecords:
         """An attempt is over; that of a job that has ended is its last."""
         details = seen.details
         assert details.started_s is not None
+        outcome = outcome_of(seen, cancelled=cancelled)
+        if (seen.job, seen.attempt) in self.requeued:
+            self.requeued.discard((seen.job, seen.attempt))
+            outcome = "requeued" if outcome in ("lost", "moved") else outcome
         self._attempts[seen.job, seen.attempt] = AttemptRecord(
             uid=seen.job,
             number=seen.attempt,
@@ -144,7 +150,7 @@ class JobRecords:
             started_at=self._clock.unix(details.started_s),
             ended_at=self._clock.unix(seen.at_s),
             exit_code=details.exit_code,
-            outcome=outcome_of(seen, cancelled=cancelled),
+            outcome=outcome,
             detail=details.text,
             peak_memory_bytes=details.peak_memory_bytes,
             cpu_s=details.cpu_s,

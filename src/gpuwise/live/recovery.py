@@ -11,8 +11,9 @@ from gpuwise.core.cluster.nodes import NodeTable
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Command, MigSlice, Placement, Repartition
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.events import Event, NodeAdded, NodeChanged, NodeRemoved, WokeUp
-from gpuwise.core.records import Batch, JournalLine, Snapshot, Store
+from gpuwise.core.records import RESTORE, Batch, JournalLine, Snapshot, Store, StoreError
 from gpuwise.engine.engine import Engine
 from gpuwise.engine.journal import HANDLERS, encode, replay_onto
 from gpuwise.engine.node_transitions import still_drained
@@ -118,6 +119,7 @@ class EngineStore:
         self.store = store
         self.clock = clock
         self.make_engine = make_engine
+        self.before_write: Callable[[], object] = lambda: None
         self._cluster = cluster
         self._layouts = layouts
         """How GPUs are partitioned before gpuwise has ever seen them."""
@@ -140,14 +142,27 @@ class EngineStore:
             engine.order(0.0, [Repartition(*where, slices) for where, slices in self._layouts.items()])
             self.store.commit(Batch(snapshot=Snapshot(0, to_json(engine))))
         else:
-            engine = from_json(kept.body, self.make_engine)
-            replay_onto(engine.state, (line.body for line in lines))
+            engine = self._replayed(kept, lines)
             self.clock.not_before(engine.state.now_s)
             self._sequence, self._lines = (lines[-1] if lines else kept).sequence, len(lines)
             if not self._knows_nodes and (events := _follow_nodes(engine, self._cluster, self._layouts)):
                 engine = self._on_these_nodes(engine, events)
         self._knows_nodes = True
         engine.journal.records.clear()
+        return engine
+
+    def _replayed(self, kept: Snapshot, lines: Sequence[JournalLine]) -> Engine:
+        """The engine of a snapshot and the lines after it; damage is named, with the way out."""
+        at = f"table snapshots, sequence {kept.sequence}"
+        try:
+            engine = from_json(kept.body, self.make_engine)
+            for line in lines:
+                at = f"table journal, sequence {line.sequence}"
+                replay_onto(engine.state, (line.body,), first=line.sequence)
+        except (ValueError, LookupError, TypeError, AttributeError, GpuwiseError) as error:
+            place = getattr(self.store, "place", "of the service")
+            text = f"store {place}: {at} cannot be read ({type(error).__name__}: {error}); {RESTORE}"
+            raise StoreError(text) from error
         return engine
 
     def _on_these_nodes(self, engine: Engine, events: Sequence[Event]) -> Engine:
@@ -176,6 +191,7 @@ class EngineStore:
 
     def commit(self, batch: Batch) -> None:
         """Writes a turn, all or nothing."""
+        self.before_write()
         self.store.commit(batch)
         self._sequence += len(batch.lines)
         self._lines += len(batch.lines)

@@ -13,8 +13,10 @@ from gpuwise.core.job.needs import Forecast, Source
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.spec import JobSpec
 from gpuwise.core.records import JobRecord, Store
+from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
+from gpuwise.live.admission.dependencies import Dependency, Until
 from gpuwise.live.clock import Clock
 from gpuwise.live.feasibility import Feasibility
 from gpuwise.live.forecasts import Forecasts, record_fields
@@ -61,10 +63,11 @@ class Submissions:
     def check(self, engine: Engine, requests: Sequence[JobRequest], user: str) -> None:
         """Raises if one of the jobs could never run, or if there would be too many."""
         for request in requests:
+            self.check_deadline(self.clock.unix(self.clock.now_s()), request)
             self.admission.quotas.check(request, user)
             self.feasibility.check(engine, request)
-        for name in {name for request in requests for name in request.after}:
-            self._check_dependency(name, user)
+        for each in {Dependency.parse(text) for request in requests for text in request.after}:
+            self._check_dependency(each, user)
         tasks: Counter[str] = Counter()
         for request in requests:
             tasks[request.queue] += max(1, len(request.array))
@@ -80,13 +83,28 @@ class Submissions:
         known |= {uid: self.records.live[uid] for uid in self.records.of_key.get((user, key), ())}
         return [known[uid] for uid in sorted(known, key=_number_and_index)]
 
-    def _check_dependency(self, name: str, user: str) -> None:
-        """Refuses to wait for a job, or an array, that is another user's, unknown, or will never have succeeded."""
+    def check_deadline(self, now_unix: float, request: JobRequest) -> None:
+        """Refuses a deadline that is past, or before the job may begin."""
+        if request.deadline_s is None:
+            return
+        if request.deadline_s <= now_unix:
+            late = format_duration(now_unix - request.deadline_s)
+            raise NotPossibleError(f"deadline_s is {request.deadline_s:.0f}, which was {late} ago; give a later one")
+        if request.begin_s is not None and request.begin_s >= request.deadline_s:
+            raise NotPossibleError("the job is to begin after its deadline; give an earlier begin, or a later deadline")
+
+    def _check_dependency(self, dependency: Dependency, user: str) -> None:
+        """Refuses to wait for a job, or an array, that is another user's, unknown, or will never end as is wanted."""
+        until, name = dependency
         record = self.records.live.get(name) or self.store.job(name) or self._task(name)
         if record is None or record.user != user:
             raise NotPossibleError(f"there is no job {name!r} to wait for")
-        if ended := self.unsuccessful.get(name) or self._ended_before(name, record):
+        ended = self.unsuccessful.get(name) or self._ended_before(name, record)
+        if until is Until.OK and ended:
             raise NotPossibleError(f"{ended}; a job that waits for it would never start")
+        is_live = name in self.admission or self.admission.has_tasks(name)
+        if until is Until.NOT_OK and not ended and not is_live:
+            raise NotPossibleError(f"job {name} has succeeded; a job that waits for its failure would never start")
 
     def _ended_before(self, name: str, record: JobRecord) -> str:
         """Which job behind a name had ended without success before this turn, and how; empty is none."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from gpuwise.core.records import StoreError
+from gpuwise.core.records import RESTORE, StoreError
 
 _MODE = "check the owner and the mode of the file and its folder"
 _LOCKED = "another process has locked it; try again when that process has ended"
@@ -23,7 +23,7 @@ _SQLITE = {
     sqlite3.SQLITE_READONLY: f"it is read-only; {_MODE}",
     sqlite3.SQLITE_CANTOPEN: f"it cannot be opened; {_MODE}",
     sqlite3.SQLITE_NOTADB: "it is not a gpuwise database; name another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: f"it is damaged; {RESTORE}",
     sqlite3.SQLITE_CONSTRAINT: _CONTRADICTION,
 }
 _POSTGRES = {
@@ -41,6 +41,15 @@ _POSTGRES = {
 
 class UnconfirmedError(Exception):
     """The connection was lost while a transaction was being committed."""
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Names the place of a record that cannot be read, and the way out."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"store {place}: {error}; {RESTORE}") from error
 
 
 @contextmanager

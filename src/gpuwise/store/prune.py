@@ -49,7 +49,7 @@ def _needed(database: Database) -> set[int]:
     """The numbers of jobs and arrays that a live job depends on."""
     live = select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES))
     after = (uid for (request,) in database.read(live) for uid in json.loads(request).get("after", ()))
-    return {place[0] for place in map(split_uid, after) if place is not None}
+    return {place[0] for place in (split_uid(each.rpartition(":")[2]) for each in after) if place is not None}
 
 
 def _delete(database: Database, *statements: Delete) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, Table, Text, text
 
-REVISION = "0002"
+REVISION = "0004"
 """The newest revision under ``migrations``; a database at this revision is opened without running any."""
 REVISION_TABLE = "gpuwise_schema"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable, delete, func, select, text
 
@@ -12,16 +13,22 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import (
     AttemptRecord,
+    AttemptUse,
     AuditEntry,
     Batch,
+    EndedPage,
     JobRecord,
     JournalLine,
     QueueRecord,
     Snapshot,
     Store,
+    StoreError,
     TokenRecord,
 )
+from gpuwise.core.search import EndedQuery
 from gpuwise.store.database import Database
+from gpuwise.store.ended import counts_by_array, ended_page
+from gpuwise.store.errors import located
 from gpuwise.store.migrations import migrate
 from gpuwise.store.place import locate
 from gpuwise.store.prune import prune_jobs, prune_lines
@@ -53,6 +60,8 @@ from gpuwise.store.schema import (
 )
 from gpuwise.store.statements import SELECT_JOBS, WriteStatements, newest_jobs
 
+log = logging.getLogger("gpuwise.store")
+Record = TypeVar("Record")
 MAX_UIDS = 10_000
 """The most jobs that may be listed by id at once."""
 _LAST_NUMBER = "store.last_job_number"
@@ -78,6 +87,8 @@ class SqlStore(Store):
     def __init__(self, database: Database) -> None:
         self.database = database
         self._writes = WriteStatements.for_dialect(database.dialect)
+        self.unreadable: dict[str, str] = {}
+        """Rows that lists leave out since they cannot be read, and why."""
 
     def __repr__(self) -> str:
         return f"SqlStore({self.place!r})"
@@ -102,6 +113,14 @@ class SqlStore(Store):
             self._put((self._writes.new_meta, [(storable(name), storable(default))]))
             found = self._setting(name)  # which another process may have written in between
         return default if found is None else found
+
+    def put_meta(self, name: str, value: str) -> None:
+        """Changes a setting of the service."""
+        self._put((self._writes.meta, [(storable(name), storable(value))]))
+
+    def skip_job_numbers(self, last: int) -> None:
+        """Gives no job a number up to this one any more."""
+        self.put_meta(_LAST_NUMBER, str(max(last, self.last_job_number())))
 
     def commit(self, batch: Batch) -> None:
         """Writes a batch in one transaction and returns when it is on disk."""
@@ -129,9 +148,9 @@ class SqlStore(Store):
 
     def live_jobs(self) -> list[JobRecord]:
         """Jobs that have not ended, in the order they were submitted."""
-        return self._jobs(
-            SELECT_JOBS.where(jobs.c.status.in_(LIVE_STATUSES)).order_by(jobs.c.number, jobs.c.array_index)
-        )
+        live = SELECT_JOBS.where(jobs.c.status.in_(LIVE_STATUSES)).order_by(jobs.c.number, jobs.c.array_index)
+        with located(self.place):
+            return [job_record(row) for row in self.database.read(live)]
 
     def last_job_number(self) -> int:
         """The highest number of a job or array so far; 0 is none."""
@@ -140,8 +159,9 @@ class SqlStore(Store):
 
     def job(self, uid: str) -> JobRecord | None:
         """One job."""
-        found = self._jobs(SELECT_JOBS.where(jobs.c.uid == storable(uid)))
-        return found[0] if found else None
+        found = self.database.read(SELECT_JOBS.where(jobs.c.uid == storable(uid)))
+        with located(self.place):
+            return job_record(found[0]) if found else None
 
     def jobs(
         self,
@@ -162,6 +182,14 @@ class SqlStore(Store):
                 user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=_clamped(limit)
             )
         )
+
+    def ended_page(self, query: EndedQuery) -> EndedPage:
+        """A page of the jobs that have ended, searched and sorted."""
+        return ended_page(self.database.read, self._jobs, query)
+
+    def counts_by_array(self, numbers: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Of each array, the number of its ended tasks by status."""
+        return counts_by_array(self.database.read, numbers)
 
     def count_live(self, user: str) -> int:
         """The number of a user's jobs that have not ended."""
@@ -184,6 +212,14 @@ class SqlStore(Store):
         """The launches of a job, oldest first."""
         query = select(attempts).where(attempts.c.uid == storable(uid)).order_by(attempts.c.number)
         return [plain_record(AttemptRecord, row) for row in self.database.read(query)]
+
+    def attempts_between(self, since: float, until: float) -> list[AttemptUse]:
+        """The launches, of all jobs, that ran at some time between two Unix times."""
+        own = (attempts.c.placement, attempts.c.started_at, attempts.c.ended_at)
+        of_job = (jobs.c.uid, jobs.c.user, jobs.c.queue), (jobs.c.gpu_util_frac, jobs.c.gpu_util_source)
+        query = select(*of_job[0], *own, *of_job[1]).join_from(attempts, jobs, attempts.c.uid == jobs.c.uid)
+        overlap = (attempts.c.started_at < until, attempts.c.ended_at.is_(None) | (attempts.c.ended_at > since))
+        return [AttemptUse(*row) for row in self.database.read(query.where(*overlap))]
 
     def lines(self, *, after: int = 0, uid: str | None = None, limit: int = 1000) -> list[JournalLine]:
         """Journal lines after a sequence number, in order."""
@@ -209,9 +245,8 @@ class SqlStore(Store):
 
     def tokens(self) -> list[TokenRecord]:
         """All tokens, revoked ones too."""
-        return [
-            token_record(row) for row in self.database.read(select(tokens).order_by(tokens.c.created_at, tokens.c.id))
-        ]
+        rows = self.database.read(select(tokens).order_by(tokens.c.created_at, tokens.c.id))
+        return self._readable(rows, token_record, "token")
 
     def put_queue(self, queue: QueueRecord) -> None:
         """Adds or changes a queue."""
@@ -224,7 +259,7 @@ class SqlStore(Store):
 
     def queues(self) -> list[QueueRecord]:
         """All queues that have limits, by name."""
-        found = [queue_record(row) for row in self.database.read(select(queues))]
+        found = self._readable(self.database.read(select(queues)), queue_record, "queue")
         return sorted(found, key=lambda queue: queue.name)
 
     def audit(self, *, before: int | None = None, limit: int = 100) -> list[tuple[int, AuditEntry]]:
@@ -246,7 +281,20 @@ class SqlStore(Store):
         return str(rows[0][0]) if rows else None
 
     def _jobs(self, query: Executable) -> list[JobRecord]:
-        return [job_record(row) for row in self.database.read(query)]
+        return self._readable(self.database.read(query), job_record, "job")
+
+    def _readable(self, rows: Sequence[Any], read: Callable[[Any], Record], what: str) -> list[Record]:
+        """The records of rows; one that cannot be read is left out and mentioned, and does not hide the others."""
+        found = []
+        for row in rows:
+            try:
+                found.append(read(row))
+            except (StoreError, ValueError, TypeError) as error:
+                name = f"{what} {row[0]}"
+                if name not in self.unreadable:
+                    self.unreadable[name] = str(error)
+                    log.error("store %s: %s cannot be read and is left out: %s", self.place, name, error)
+        return found
 
     def _value(self, query: Executable) -> Any:
         return self.database.read(query)[0][0]

@@ -25,7 +25,11 @@ def answer(machine, name, args=None, kwargs=None):
 def serve(connection: Connection) -> None:
     env, options = connection.recv()
     os.environ.update(env)
-    machine = this_machine(**options)
+    try:
+        machine = this_machine(**options)
+    except Exception as error:
+        connection.send(error)
+        return
     connection.send("ready")
     while True:
         try:

@@ -132,6 +132,7 @@ class Stage:
 
     def __init__(self, library: Path, address: Path) -> None:
         self.address = str(address)
+        self.library = str(library)
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "serve.py"), self.address],
             stdout=subprocess.PIPE,

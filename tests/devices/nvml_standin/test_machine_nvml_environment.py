@@ -20,6 +20,7 @@ def test_a_job_sees_its_gpus_by_uuid_and_no_others(watch):
     assert machine.environment(Placement((Grant(0, 0b101),))) == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": f"{uuid(0)},{uuid(2)}",
+        "NVIDIA_VISIBLE_DEVICES": f"{uuid(0)},{uuid(2)}",
     }
     assert machine.cores(Placement((Grant(0, 0b101),))) is None
 
@@ -75,7 +76,9 @@ def test_without_mps_a_shared_gpu_is_just_seen(watch, sharing):
     machine = watch(Gpu())
 
     found = machine.environment(Placement((Grant(0, 1),), sharing, 500))
-    assert found == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": uuid(0)}
+    assert found == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": uuid(0), "NVIDIA_VISIBLE_DEVICES": uuid(0)
+    }  # fmt: skip
 
 
 def test_a_job_that_shares_through_mps_is_told_its_part(watch, mps_path, mps_folder):
@@ -86,6 +89,7 @@ def test_a_job_that_shares_through_mps_is_told_its_part(watch, mps_path, mps_fol
     assert found == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": f"{uuid(0)},{uuid(1)}",
+        "NVIDIA_VISIBLE_DEVICES": f"{uuid(0)},{uuid(1)}",
         "CUDA_MPS_PIPE_DIRECTORY": str(mps_folder / "pipes"),
         "CUDA_MPS_LOG_DIRECTORY": str(mps_folder / "logs"),
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "34",  # never less than its share
@@ -101,7 +105,8 @@ def test_a_gpu_in_mig_mode_is_shared_without_mps(watch, mps_path, mps_folder):
     machine = watch(mig_gpu(("7g.40gb", 0)), env={"PATH": mps_path}, mps=mps_folder)
 
     found = machine.environment(Placement((Grant(0, 1),), Sharing.SHARED, 500))
-    assert found == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "MIG-0-1"}
+    assert (found["CUDA_VISIBLE_DEVICES"], found["NVIDIA_VISIBLE_DEVICES"]) == ("MIG-0-1", "MIG-0-1")
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in found
 
 
 def test_mps_that_died_is_started_again_for_the_next_job(watch, mps_path, mps_folder):

@@ -249,7 +249,7 @@ def test_a_number_that_is_another_process_now_is_left_alone(bench: Bench) -> Non
         assert attempt.state() is AttemptState.LOST
         assert starter.find(attempt) is None
         bench.new_executor()
-        assert bench.expect(JobFailed, row).cause == "its supervisor was lost"
+        assert bench.expect(JobFailed, row).cause.startswith("its supervisor was lost")
         assert innocent.poll() is None
     finally:
         innocent.kill()
@@ -264,7 +264,7 @@ def test_after_a_restart_of_the_machine_no_number_means_anything(bench: Bench) -
     claim = bench.json("1", "claim")
     (bench.attempt("1") / "claim").write_text(json.dumps(claim | {"boot": "another"}))
     bench.new_executor()
-    assert bench.expect(JobFailed, row).cause == "the machine was restarted while it ran"
+    assert bench.expect(JobFailed, row).cause.startswith("the machine was restarted while it ran")
 
 
 def test_a_running_job_of_which_nothing_is_left_has_failed(bench: Bench, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_running_job_of_which_nothing_is_left_has_failed(bench: Bench, tmp_pat
     (bench.folder / "jobs" / "1" / "attempts").rename(tmp_path / "away")
     (bench.folder / "live" / "1.1").unlink()
     bench.new_executor()
-    assert bench.expect(JobFailed, row).cause == "nothing is left of it"
+    assert bench.expect(JobFailed, row).cause.startswith("nothing is left of it")
 
 
 @pytest.mark.parametrize("name", ["launch.json", "started.json", "exit.json", "orders.json", "control.json", "claim"])

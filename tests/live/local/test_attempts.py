@@ -83,15 +83,14 @@ def test_orders_and_requests_are_numbered(attempt: Attempt) -> None:
     assert attempt.read("control") == {"seq": 2, "want": "run"}
 
 
-def test_leaving_as_asked_takes_the_code_and_the_number(attempt: Attempt) -> None:
-    assert not attempt.left_as_asked(75)
+def test_leaving_as_asked_takes_what_was_saved_and_the_number(attempt: Attempt) -> None:
+    assert not attempt.left_as_asked()
     attempt.write("saved", {"seq": 1, "step": 5})
-    assert not attempt.left_as_asked(75)  # it was never asked
+    assert not attempt.left_as_asked()  # it was never asked
     attempt.ask("leave")
-    assert attempt.left_as_asked(75)
-    assert not attempt.left_as_asked(0)
+    assert attempt.left_as_asked()
     attempt.write("saved", {"seq": 2, "step": 5})
-    assert not attempt.left_as_asked(75)
+    assert not attempt.left_as_asked()
 
 
 def test_where_an_attempt_is(attempt: Attempt) -> None:
@@ -124,7 +123,7 @@ NAMES = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING))
 def test_no_content_of_a_file_raises(tmp_path_factory: pytest.TempPathFactory, content: dict[str, object]) -> None:
     attempt = Attempt("1", 1, tmp_path_factory.getbasetemp())

@@ -187,7 +187,7 @@ def test_a_job_whose_folder_vanishes_is_lost(bench: Bench) -> None:
     (pid,), supervisor = bench.pids("1"), bench.supervisor("1")
     shutil.rmtree(bench.attempt("1"))
     os.kill(pid, 9)
-    assert bench.expect(JobFailed, row, within_s=5).cause == "its supervisor was lost"
+    assert bench.expect(JobFailed, row, within_s=5).cause.startswith("its supervisor was lost")
     bench.until(lambda: not is_alive(supervisor), within_s=5)
 
 
@@ -305,7 +305,7 @@ def test_a_job_cannot_have_others_killed_by_what_it_writes(bench: Bench) -> None
         lies = bench.json("1", "launch.json") | {"cgroup": str(group), "token": bench.json("2", "launch.json")["token"]}
         (bench.attempt("1") / "launch.json").write_text(json.dumps(lies))
         os.kill(bench.supervisor("1"), 9)
-        assert bench.expect(JobFailed, row).cause == "its supervisor was lost"
+        assert bench.expect(JobFailed, row).cause.startswith("its supervisor was lost")
         assert bystander.poll() is None
         assert is_alive(bench.pids("2")[0])
         bystander.kill()

@@ -96,13 +96,13 @@ ANY_VALUE = st.recursive(
 FIELDS = ("v", "job", "attempt", "token", "kind", "step", "steps", "loss", "samples_per_s", "can_suspend", "seq")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(data: bytes) -> None:
     assert parse(data, token_of) is None
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.dictionaries(st.sampled_from(FIELDS), ANY_VALUE),
     st.sampled_from(["progress", "started", "obeyed"]),

@@ -16,7 +16,7 @@ ROLES = (Role("worker", 2, gpus=1), Role("ps", 1))
 SAY = (
     "import json, os\n"
     "names = ('GPUWISE_ROLE', 'GPUWISE_ROLE_INDEX', 'GPUWISE_ROLE_COUNT', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',"
-    " 'MASTER_ADDR', 'MASTER_PORT')\n"
+    " 'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')\n"
     "seen = {name: os.environ[name] for name in names} | {'cores': sorted(os.sched_getaffinity(0))}\n"
     "os.write(1, (json.dumps(seen) + chr(10)).encode())\n"
 )
@@ -40,6 +40,7 @@ def test_each_task_is_a_process_that_knows_which_it_is(bench: Bench) -> None:
     ]  # fmt: skip
     assert [each["RANK"] for each in seen] == ["0", "1", "2"]
     assert {(each["WORLD_SIZE"], each["LOCAL_RANK"], each["MASTER_ADDR"]) for each in seen} == {("3", "0", "127.0.0.1")}
+    assert {each["LOCAL_WORLD_SIZE"] for each in seen} == {"1"}
     assert len({each["MASTER_PORT"] for each in seen}) == 1
     cores = [bench.machine.devices[0][device].cores[0] for device in (0, 1)]
     assert [each["cores"] for each in seen] == [[cores[0]], [cores[1]], sorted(set(cores))]

@@ -97,7 +97,7 @@ def test_the_environment_of_a_job_is_clean_and_right(bench: Bench, monkeypatch: 
     }
     assert "LC_TIME" in kept
     assert {name: value for name, value in found.items() if name not in kept | {"VIRTUAL_ENV", "LD_LIBRARY_PATH"}} == {
-        "LR": "0.1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+        "LR": "0.1", "CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void", "OMP_NUM_THREADS": "1",
         "GPUWISE_JOB_ID": "1", "GPUWISE_ATTEMPT": "1", "GPUWISE_GPUS": "1", "GPUWISE_DEVICES": "cpu-core-2",
         "GPUWISE_SOCKET": f"{state}/sdk.sock", "GPUWISE_ATTEMPT_DIR": f"{state}/jobs/1/attempts/1",
         "GPUWISE_CHECKPOINT_DIR": f"{state}/jobs/1/checkpoint",
@@ -153,11 +153,12 @@ def test_an_array_task_is_told_its_index(bench: Bench) -> None:
 
 
 def test_one_process_a_gpu(bench: Bench) -> None:
-    show = "echo $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $OMP_NUM_THREADS $GPUWISE_GPUS; test $MASTER_PORT -gt 1023"
+    show = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $OMP_NUM_THREADS $GPUWISE_GPUS"
+    show += "; test $MASTER_PORT -gt 1023"
     row = bench.submit("1", "/bin/sh", "-c", show, gpus=3, processes=Processes.PER_GPU)
     bench.order(Start(row, on((0, 0), (0, 1), (0, 3))))
     bench.expect(JobFinished, row)
-    assert sorted(bench.output("1").splitlines()) == [f"{rank} {rank} 3 127.0.0.1 1 3" for rank in range(3)]
+    assert sorted(bench.output("1").splitlines()) == [f"{rank} {rank} 3 3 127.0.0.1 1 3" for rank in range(3)]
     ports = {process["env"]["MASTER_PORT"] for process in bench.json("1", "launch.json")["processes"]}
     assert len(ports) == 1
 

@@ -107,7 +107,7 @@ def test_a_supervisor_killed_from_outside_takes_everything_with_it(bench: Bench)
     token = bench.json("1", "launch.json")["token"]
     assert len(carriers(token)) == 3
     os.kill(bench.supervisor("1"), signal.SIGKILL)
-    assert bench.expect(JobFailed, row).cause == "its supervisor was lost"
+    assert bench.expect(JobFailed, row).cause.startswith("its supervisor was lost")
     assert not [pid for pid in carriers(token) if is_alive(pid)]
     (ended,) = bench.reported(AttemptEnded, "1")
     assert ended.outcome == "lost"
@@ -122,6 +122,22 @@ def test_a_supervisor_killed_while_nobody_watches_leaves_no_first_process(bench:
     while is_alive(pid):  # the kernel does it; no turn is taken here
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_job_lost_while_it_is_parked_is_begun_again_only_if_it_may_run_twice(bench: Bench, requeue: bool) -> None:
+    row = bench.start("1", "/bin/sh", "-c", "echo up; sleep 60", requeue=requeue)
+    bench.until(lambda: bench.output("1") == "up\n")
+    bench.order(Suspend(row))
+    bench.expect(JobSuspended, row)
+    os.kill(bench.supervisor("1"), signal.SIGKILL)
+    bench.until(lambda: not bench.executor.table.runs)
+    bench.order(Resume(row, on((0, 0))))
+    if requeue:
+        bench.until(lambda: bench.output("1") == "up\nup\n")
+    else:
+        assert bench.expect(JobFailed, row).cause.startswith("its supervisor was lost while it was suspended")
+        assert bench.output("1") == "up\n"
 
 
 def test_a_supervisor_that_is_stuck_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,25 @@ def test_sacct_joins_heterogeneous_jobs_and_keeps_the_last_run_of_a_requeued_one
     assert trace.left_out == {"earlier runs of a requeued job": 1}
 
 
+def test_sacct_with_raw_ids(write):
+    lines = (
+        "JobIDRaw|Submit|ElapsedRaw|State|AllocTRES",
+        "100|2024-03-01T10:00:00|100|COMPLETED|cpu=4,gres/gpu=2",
+        "100.batch|2024-03-01T10:00:00|100|COMPLETED|cpu=4",
+        "102|2024-03-01T10:00:10|50|NODE_FAIL|cpu=1,gres/gpu=1",
+        "102|2024-03-01T10:00:20|70|COMPLETED|cpu=1,gres/gpu=1",
+    )
+    trace = read_trace(write("jobs.txt", *lines))
+    assert column(trace, "id") == ["100", "102"]
+    assert column(trace, "duration_s") == [100.0, 70.0]
+    assert trace.left_out == {"steps of a job": 1, "earlier runs of a requeued job": 1}
+
+
+def test_sacct_with_both_ids_goes_by_the_one_that_people_know(write):
+    lines = ("JobIDRaw|JobID|Submit|ElapsedRaw|AllocTRES", "105|101_4|2024-03-01T10:00:00|100|gres/gpu=1")
+    assert column(read_trace(write("jobs.txt", *lines)), "id") == ["101_4"]
+
+
 @pytest.mark.parametrize(
     ("header", "missing"),
     [

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 from gpuwise.api.access.caller import AsViewer, Call
 from gpuwise.api.errors import documented
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.parameters import LastEventId, Limit, Sequence
+from gpuwise.api.schema.parameters import LastEventId, Limit, Moment, Name, Sequence, Words, split
 from gpuwise.core import __version__
 from gpuwise.service.live.events import EventPage
 
@@ -20,16 +20,27 @@ router = APIRouter(tags=["cluster"])
 
 BACKLOG = 100
 """The number of journal lines that events start back by default."""
+USAGE_S = 7 * 86400.0
 RETRY_MS = 1000
 """After how long a browser reconnects."""
 Follow = Annotated[bool, Query(description="Stream without end, as server-sent events; else a list.")]
 
 
 @router.get("/queue", responses=documented(answers.Queue, "Jobs that have not ended."))
-async def queue(call: AsViewer, limit: Limit = 1000) -> Response:
-    """List the running and waiting jobs, with estimates."""
-    found = await call.service.overview.queue(call.caller, limit)
-    return views.json_response({"jobs": [views.queued(each) for each in found]})
+async def queue(call: AsViewer, limit: Limit = 1000, user: Name = None) -> Response:
+    """List the running and waiting jobs of all users, with estimates; details are of one's own jobs."""
+    found = await call.service.overview.queue(limit, user)
+    may_see = call.caller.principal.may_see
+    return views.json_response({"jobs": [views.queued(each, details=may_see(each.job)) for each in found]})
+
+
+@router.get("/usage", responses=documented(answers.Usage, "What was used."))
+async def usage(call: AsViewer, since: Moment = None, until: Moment = None, by: Words = ["user"]) -> Response:  # noqa: B006
+    """Show the GPU time that was allocated and used; by default of the last seven days, by user."""
+    now, words = time.time(), split(by)
+    end = now if until is None else min(until, now)
+    found = await call.service.usage.report(end - USAGE_S if since is None else since, end, words)
+    return views.json_response({"usage": [views.usage(each, words) for each in found]})
 
 
 @router.get("/nodes", responses=documented(answers.Nodes, "All nodes."))

@@ -1,4 +1,4 @@
-"""Routes to submit, list, show, cancel, suspend, resume and resize jobs."""
+"""Routes to submit, list, show, change, cancel, suspend, resume, requeue and resize jobs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from gpuwise.api.access.caller import AsUser, AsViewer
+from gpuwise.api.access.caller import AsUser, AsViewer, Call
 from gpuwise.api.errors import documented
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.bodies import ResizeBody
+from gpuwise.api.schema.bodies import ResizeBody, UpdateBody
 from gpuwise.api.schema.job_body import JobBody
 from gpuwise.api.schema.parameters import Before, IdempotencyKey, JobId, Limit, Name, Words, statuses, uids
 from gpuwise.core.records import JobRecord
@@ -37,7 +37,7 @@ async def submit(
     request = body.request()
     if dry_run:
         return views.json_response(views.dry_run(await call.service.jobs.dry_run(call.caller, request)))
-    return _jobs(await call.service.jobs.submit(call.caller, request, key), 201)
+    return _jobs(call, await call.service.jobs.submit(call.caller, request, key), 201)
 
 
 @router.get("", responses=documented(answers.Jobs, "Jobs, newest first."))
@@ -51,17 +51,18 @@ async def jobs_(
     before: Before = None,
     limit: Limit = 100,
 ) -> Response:
-    """List one's own jobs; administrators see all."""
+    """List the jobs of all users; the details are of one's own, and for administrators of all."""
     query = jobs.Query(
         statuses=statuses(status), queue=queue, name=name, user=user, uids=uids(uids_), before=before, limit=limit
     )
-    return _jobs(await call.service.jobs.jobs(call.caller, query))
+    return _jobs(call, await call.service.jobs.jobs(call.caller, query))
 
 
 @router.get("/{uid}", responses=documented(answers.Job, "The job.", 404))
 async def job(call: AsViewer, uid: JobId) -> Response:
-    """Show one job."""
-    return views.json_response(views.job(await call.service.jobs.job(call.caller, uid)))
+    """Show one job; another user's without its details."""
+    record = await call.service.jobs.any_job(uid)
+    return views.json_response(views.job(record, details=call.caller.principal.may_see(record)))
 
 
 @router.get("/{uid}/why", responses=documented(answers.WhyAnswer, "Why it waits.", 404))
@@ -74,7 +75,8 @@ async def why(call: AsViewer, uid: JobId) -> Response:
 async def attempts(call: AsViewer, uid: JobId) -> Response:
     """List a job's launches."""
     found = await call.service.jobs.attempts(call.caller, uid)
-    return views.json_response({"attempts": [views.attempt(each) for each in found]})
+    alive = await call.service.workers.run(call.service.logs.is_alive, uid)
+    return views.json_response({"attempts": [views.attempt(each) for each in found], "alive": alive})
 
 
 _CHANGED = documented(answers.Jobs, "The jobs as they are now.", 404, 409)
@@ -83,26 +85,51 @@ _CHANGED = documented(answers.Jobs, "The jobs as they are now.", 404, 409)
 @router.post("/{uid}/cancel", responses=_CHANGED)
 async def cancel(call: AsUser, uid: JobId) -> Response:
     """Cancel a job, or all tasks of an array."""
-    return _jobs(await call.service.jobs.cancel(call.caller, uid))
+    return _jobs(call, await call.service.jobs.cancel(call.caller, uid))
 
 
 @router.post("/{uid}/suspend", responses=_CHANGED)
 async def suspend(call: AsUser, uid: JobId) -> Response:
     """Put a job or an array on hold until it is resumed; running jobs are checkpointed and release their GPUs."""
-    return _jobs(await call.service.jobs.suspend(call.caller, uid))
+    return _jobs(call, await call.service.jobs.suspend(call.caller, uid))
 
 
 @router.post("/{uid}/resume", responses=_CHANGED)
 async def resume(call: AsUser, uid: JobId) -> Response:
     """Resume a job or an array that was suspended."""
-    return _jobs(await call.service.jobs.resume(call.caller, uid))
+    return _jobs(call, await call.service.jobs.resume(call.caller, uid))
+
+
+@router.post("/{uid}/hold", responses=_CHANGED)
+async def hold(call: AsUser, uid: JobId) -> Response:
+    """Put a job or an array on hold that has not started."""
+    return _jobs(call, await call.service.jobs.hold(call.caller, uid))
+
+
+@router.post("/{uid}/release", responses=_CHANGED)
+async def release(call: AsUser, uid: JobId) -> Response:
+    """End the hold of a job or an array; the same as resume."""
+    return _jobs(call, await call.service.jobs.resume(call.caller, uid))
+
+
+@router.post("/{uid}/requeue", responses=_CHANGED)
+async def requeue(call: AsUser, uid: JobId) -> Response:
+    """Stop a job that has GPUs and put it into the queue again; it restarts from its last checkpoint."""
+    return _jobs(call, await call.service.jobs.requeue(call.caller, uid))
+
+
+@router.patch("/{uid}", responses=_CHANGED)
+async def update(call: AsUser, uid: JobId, body: UpdateBody) -> Response:
+    """Change the priority, time limit or deadline of a job, or of all tasks of an array."""
+    return _jobs(call, await call.service.jobs.update(call.caller, uid, body.wanted()))
 
 
 @router.post("/{uid}/resize", responses=_CHANGED)
 async def resize(call: AsUser, uid: JobId, body: ResizeBody) -> Response:
     """Change the number of GPUs of an elastic job."""
-    return _jobs(await call.service.jobs.resize(call.caller, uid, body.gpus))
+    return _jobs(call, await call.service.jobs.resize(call.caller, uid, body.gpus))
 
 
-def _jobs(records: Sequence[JobRecord], status: int = 200) -> Response:
-    return views.json_response({"jobs": [views.job(record) for record in records]}, status)
+def _jobs(call: Call, records: Sequence[JobRecord], status: int = 200) -> Response:
+    may_see = call.caller.principal.may_see
+    return views.json_response({"jobs": [views.job(each, details=may_see(each)) for each in records]}, status)

@@ -22,8 +22,9 @@ class Problem(BaseModel):
 
 
 class Job(BaseModel):
-    """A job: its request and its state. Times are Unix times."""
+    """A job: its request and its state. Times are Unix times. Details of other users' jobs are empty or null."""
 
+    details: bool = Field(description="Whether its details are shown: it is the caller's, or they are an admin.")
     id: str = Field(description="17, or 17-3 for the task with index 3 of array 17.", examples=["17"])
     name: str
     user: str
@@ -45,7 +46,7 @@ class Job(BaseModel):
     attempts: int
     failures: int
     out_of_memory: int
-    held: str = Field(description="Why it may not start: user (on hold), dependency, quota or share; empty is none.")
+    held: str = Field(description="Why it may not start: user (on hold), dependency, begin, array, quota, share.")
     placement: str = Field(description="Where it runs; empty while it does not.", examples=["box:0,1"])
     duration_s: float = Field(description="Forecast of its run time.")
     duration_low_s: float | None = Field(description="Lower bound of its interval; null is not known.")
@@ -67,9 +68,24 @@ class Job(BaseModel):
     gpu_s: float = Field(description="GPU time it has used.")
     preemptions: int
     deadline_s: float | None
+    begin_s: float | None = Field(description="When it may start at the earliest; null is at once.")
+    time_limit_s: float | None = Field(description="How long it may have GPUs in all; null is no limit.")
     after: list[str]
     array_index: int | None
     needs: dict[str, Any] = Field(description="Its request as in the body, without defaults.")
+
+
+class TerminalHost(BaseModel):
+    """Where clients can use the terminals of interactive jobs."""
+
+    machine: str = Field(description="The boot id of the machine: a client must be on it.")
+    folder: str = Field(description="The folder of the jobs there.")
+
+
+class Terminal(BaseModel):
+    """The terminal of an interactive job."""
+
+    path: str = Field(description="The socket of its newest attempt, on the machine of the service.")
 
 
 class Jobs(BaseModel):
@@ -108,6 +124,17 @@ class DryRunAnswer(BaseModel):
     ahead: int = Field(description="Jobs in the queue now.")
 
 
+class GpuUser(BaseModel):
+    """A job, of any user, that has GPUs for which another job waits."""
+
+    id: str
+    user: str
+    gpus: float
+    placement: str
+    estimated_finish: float | None
+    is_guess: bool = Field(description="Whether its run time is only assumed.")
+
+
 class WhyAnswer(BaseModel):
     """Why a job waits."""
 
@@ -117,6 +144,7 @@ class WhyAnswer(BaseModel):
     code: str | None = Field(description="The reason for programs; null if it does not wait.", examples=["NO_ROOM"])
     numbers: dict[str, float | str | None]
     position: int | None
+    gpu_users: list[GpuUser] = Field(description="Jobs that have GPUs it could use; the first to end is first.")
 
 
 class Attempt(BaseModel):
@@ -128,7 +156,7 @@ class Attempt(BaseModel):
     ended_at: float | None
     exit_code: int | None
     outcome: str = Field(
-        description="succeeded, failed, out of memory, suspended, moved, cancelled, lost; empty: runs."
+        description="succeeded, failed, out of memory, suspended, moved, requeued, cancelled, lost; empty: runs."
     )
     detail: str
     peak_memory_bytes: float | None
@@ -139,6 +167,7 @@ class Attempts(BaseModel):
     """A job's launches, oldest first."""
 
     attempts: list[Attempt]
+    alive: bool = Field(description="Whether processes of the job may still be there, also after it has ended.")
 
 
 class Resident(BaseModel):
@@ -232,6 +261,24 @@ class Queues(BaseModel):
     """All queues with limits or with jobs, by name."""
 
     queues: list[QueueLimits]
+
+
+class UsageOf(BaseModel):
+    """What the jobs of a user, a queue or a day have used; fields that were not asked for are left out."""
+
+    user: str | None = None
+    queue: str | None = None
+    day: str | None = Field(None, description="On the server's clock.", examples=["2030-01-31"])
+    jobs: int
+    allocated_gpu_s: float = Field(description="GPUs times the time for which they were allocated.")
+    used_gpu_s: float | None = Field(description="Of that, what was used by jobs whose utilization was observed.")
+    utilization_frac: float | None = Field(description="The observed utilization of those jobs; null is not known.")
+
+
+class Usage(BaseModel):
+    """What was used of the cluster."""
+
+    usage: list[UsageOf]
 
 
 class Token(BaseModel):

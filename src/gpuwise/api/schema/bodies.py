@@ -9,9 +9,10 @@ from pydantic_core import PydanticCustomError
 
 from gpuwise.api.schema.parameters import pattern
 from gpuwise.core.errors import nearest_names
-from gpuwise.core.job.needs import MOST_GPUS
+from gpuwise.core.job.needs import MOST_GPUS, MOST_SECONDS
 from gpuwise.core.records import QueueRecord
 from gpuwise.service.live.access import USER_PATTERN
+from gpuwise.service.live.errors import InvalidError
 
 UserName = Annotated[str, StringConstraints(pattern=pattern(USER_PATTERN, "a name of letters, digits and _.@-"))]
 
@@ -36,6 +37,21 @@ class ResizeBody(Body):
     """A new number of GPUs."""
 
     gpus: int = Field(ge=1, le=MOST_GPUS, description="GPUs the job continues with.", examples=[2])
+
+
+class UpdateBody(Body):
+    """What is to change of a job; a field that is not given stays as it is."""
+
+    priority: int | None = Field(None, ge=-(10**15), le=10**15, description="Higher ranks first.", examples=[10])
+    time_limit_s: float | None = Field(None, gt=0, le=MOST_SECONDS, description="GPU time in all; null is no limit.")
+    deadline_s: float | None = Field(None, ge=0, le=1e11, description="Unix time; null is no deadline.")
+
+    def wanted(self) -> dict[str, Any]:
+        """What was given, by the names of a job's properties."""
+        given = self.model_dump(exclude_unset=True)
+        if given.get("priority", 0) is None:
+            raise InvalidError("priority is null; it must be a whole number, and 0 is the default")
+        return given
 
 
 class QueueBody(Body):

@@ -10,18 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from gpuwise.api.schema.bodies import Body
-from gpuwise.api.schema.parameters import UID, pattern
-from gpuwise.core.job.kinds import Choice, Indexes, Kind, Labels, Members, Number, Speeds, Text, Variables, Whole, Words
+from gpuwise.api.schema.parameters import pattern
+from gpuwise.core.job.kinds import (
+    Choice,
+    Flag,
+    Indexes,
+    Kind,
+    Labels,
+    Members,
+    Number,
+    Speeds,
+    Text,
+    Variables,
+    Whole,
+    Words,
+)
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.schema import Entry, Records, entries
+from gpuwise.service.live.job_logs import UID_PATTERN
 
 ARGUMENT_CHARS = 131_072
 NO_NUL = pattern(r"[^\x00]*", "text without NUL characters")
 PRINTABLE = pattern(r"[^\x00-\x1f\x7f]*", "text without control characters")
 Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=NO_NUL)]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
-Uid = Annotated[str, StringConstraints(pattern=UID)]
-WORDS: Mapping[str, Any] = {"command": Argument, "after": Uid}
+DEPENDENCY = pattern(f"((afterok|afterany|afternotok):)?({UID_PATTERN})", "the id of a job such as 17, or afterany:17")
+After = Annotated[str, StringConstraints(pattern=DEPENDENCY)]
+WORDS: Mapping[str, Any] = {"command": Argument, "after": After}
 """The types of the items of a list, where they are not just words."""
 EXAMPLES: list[Any] = [
     {"command": ["python", "train.py"], "workdir": "/home/ada/vision", "gpus": 1, "duration_s": 3600},
@@ -81,6 +96,7 @@ def _records(entry: Entry) -> Any:
 MAKERS: dict[type[Kind], Callable[[Entry], Any]] = {
     Whole: _number,
     Number: _number,
+    Flag: lambda entry: bool,
     Text: _text,
     Words: lambda entry: _list(WORDS.get(entry.name, Word), entry, min_length=1 if entry.required else None),
     Indexes: lambda entry: _list(_number(_item(entry)), entry, json_schema_extra={"uniqueItems": True}),

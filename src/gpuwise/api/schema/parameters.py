@@ -39,6 +39,7 @@ TokenId = Annotated[str, Path(pattern=pattern("[0-9a-f]{1,64}", "the id of a tok
 Before = Annotated[str | None, Query(pattern=UID, description="Jobs older than this one.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LISTED, description="Maximum number of entries.")]
 Sequence = Annotated[int | None, Query(ge=0, le=2**63 - 1, description="Events after this sequence number.")]
+Moment = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="A Unix time.")]
 Name = Annotated[str | None, Query(pattern=NAME)]
 Words = Annotated[list[str], Query(max_length=MAX_LISTED, description="May be repeated, or joined by commas.")]
 IdempotencyKey = Annotated[
@@ -82,3 +83,11 @@ def uids(words: list[str]) -> list[str]:
         if not re.fullmatch(UID_PATTERN, word):
             raise InvalidError(f"uids has {word[:60]!r}; ids are such as 17, or 17-3 for a task of an array")
     return found
+
+
+def arrays(words: list[str]) -> tuple[str, ...]:
+    """Numbers of arrays."""
+    found = uids(words)
+    if tasks := [word for word in found if "-" in word]:
+        raise InvalidError(f"open has {tasks[0][:60]!r}; it must be the number of an array, such as 17")
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import Response
@@ -16,6 +16,7 @@ from gpuwise.service.live.estimates import DryRun
 from gpuwise.service.live.events import FeedEvent
 from gpuwise.service.live.jobs import WhyWaiting
 from gpuwise.service.live.overview import DeviceState, NodeState, QueueEntry
+from gpuwise.service.live.usage import UsageRow
 
 View = dict[str, Any]
 _UNREAD = Reading()
@@ -32,10 +33,26 @@ def json_response(content: View, status: int = 200, headers: Mapping[str, str] |
     return Response(body, status, dict(headers) if headers else None, "application/json")
 
 
-def job(record: JobRecord) -> View:
-    """A job."""
+NO_DETAILS: View = {
+    "details": False, "name": "", "command": (), "workdir": "", "exit_code": None, "why_ended": "", "step": None,
+    "steps": None, "loss": None, "samples_per_s": None, "peak_memory_bytes": None, "gpu_memory_bytes": 0.0,
+    "gpu_memory_low_bytes": None, "gpu_memory_high_bytes": None, "gpu_util_frac": None, "gpu_util_low_frac": None,
+    "gpu_util_high_frac": None, "deadline_s": None, "begin_s": None, "time_limit_s": None,
+    "after": (), "needs": {},
+}  # fmt: skip
+"""What other users see of a job in place of its details."""
+
+
+def job(record: JobRecord, *, details: bool = True) -> View:
+    """A job; of another user's, only what the queue shows to all."""
+    shown = _job(record)
+    return shown if details else shown | NO_DETAILS
+
+
+def _job(record: JobRecord) -> View:
     request = record.request
     return {
+        "details": True,
         "id": record.uid,
         "name": request.name,
         "user": record.user,
@@ -65,20 +82,22 @@ def job(record: JobRecord) -> View:
         "gpu_s": record.gpu_s,
         "preemptions": record.preemptions,
         "deadline_s": request.deadline_s,
+        "begin_s": request.begin_s,
+        "time_limit_s": request.time_limit_s,
         "after": request.after,
         "array_index": request.array[0] if "-" in record.uid else None,
         "needs": plain(request, JobNeeds),
     }
 
 
-def queued(entry: QueueEntry) -> View:
+def queued(entry: QueueEntry, *, details: bool = True) -> View:
     """A job in the queue."""
-    return job(entry.job) | {
+    return job(entry.job, details=details) | {
         "held_gpus": entry.gpus,
         "estimated_start": entry.estimate.start_at,
         "estimated_finish": entry.estimate.finish_at,
         "position": entry.position,
-        "why": entry.why,
+        "why": entry.why if details else "",
     }
 
 
@@ -107,6 +126,17 @@ def why(waiting: WhyWaiting) -> View:
         "code": None if reason is None else reason.code.name,
         "numbers": {} if reason is None else dict(reason.numbers),
         "position": waiting.position,
+        "gpu_users": [
+            {
+                "id": each.uid,
+                "user": each.user,
+                "gpus": each.gpus,
+                "placement": each.placement,
+                "estimated_finish": each.finish_at,
+                "is_guess": each.is_guess,
+            }
+            for each in waiting.users
+        ],
     }
 
 
@@ -179,6 +209,17 @@ def queue(record: QueueRecord, usage: tuple[float, int]) -> View:
         "users": record.users,
         "used_gpus": usage[0],
         "jobs": usage[1],
+    }
+
+
+def usage(row: UsageRow, by: Sequence[str]) -> View:
+    """What was used by some jobs."""
+    observed = row.observed_gpu_s
+    return dict(zip(by, row.key, strict=True)) | {
+        "jobs": row.jobs,
+        "allocated_gpu_s": row.allocated_gpu_s,
+        "used_gpu_s": row.used_gpu_s if observed else None,
+        "utilization_frac": row.used_gpu_s / observed if observed else None,
     }
 
 

@@ -90,6 +90,10 @@ class Client:
         """What is there."""
         return self._parsed(self._request("GET", path, query))
 
+    def patch(self, *path: str, body: Any) -> Any:
+        """Asks for a change."""
+        return self._parsed(self._request("PATCH", path, None, body))
+
     def post(self, *path: str, body: Any = None, key: str | None = None, query: Query | None = None) -> Any:
         """Asks for something to be done; with a key it is sent again when the connection breaks, and done once."""
         return self._parsed(self._request("POST", path, query, body, key))

@@ -1,4 +1,4 @@
-"""``cancel``, ``suspend``, ``resume`` and ``resize``."""
+"""``cancel``, ``suspend``, ``resume``, ``hold``, ``release``, ``requeue``, ``update`` and ``resize``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_NAMED = 10
 
 
 def cancel_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
-    """Cancel jobs. Running ones are stopped, and jobs that wait for them are cancelled too."""
+    """Cancel jobs, and wait until their processes are gone. Jobs that wait for them are cancelled too."""
     _act("cancel", ids, server, output)
 
 
@@ -31,6 +31,44 @@ def suspend_command(ids: JobsArgument, *, server: Server, output: OutputOption =
 def resume_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
     """Resume jobs that were suspended."""
     _act("resume", ids, server, output)
+
+
+def hold_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Put jobs that wait on hold until they are released."""
+    _act("hold", ids, server, output)
+
+
+def release_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Release jobs that are on hold."""
+    _act("release", ids, server, output)
+
+
+def requeue_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
+    """Stop jobs and queue them again. They restart from their checkpoints, if any."""
+    _act("requeue", ids, server, output)
+
+
+def update_command(
+    ids: JobsArgument,
+    priority: Annotated[str | None, typer.Option(metavar="N", help="Higher ranks first.")] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="GPU time in all: 12h, or none.")] = None,
+    deadline: Annotated[str | None, typer.Option(metavar="WHEN", help="2030-01-31T18:00, +6h, or none.")] = None,
+    *,
+    server: Server,
+    output: OutputOption = None,
+) -> None:
+    """Change the priority, time limit or deadline of jobs."""
+    from gpuwise.cli.submit.fields import FIELDS
+
+    given = {"priority": priority, "time_limit": time_limit, "deadline": deadline}
+    body: dict[str, Any] = {}
+    for key, text in given.items():
+        if text is not None:
+            none = text == "none" and key != "priority"
+            body[FIELDS[key].target] = None if none else FIELDS[key].read("--" + key.replace("_", "-"), text)
+    if not body:
+        raise LiveError("nothing to change; give --priority, --time-limit or --deadline")
+    _act("update", ids, server, output, body)
 
 
 def resize_command(
@@ -45,20 +83,29 @@ def resize_command(
 
 
 def _act(
-    action: str, ids: list[str], server: Server, output: Output | None, body: dict[str, int] | None = None
+    action: str, ids: list[str], server: Server, output: Output | None, body: dict[str, Any] | None = None
 ) -> None:
     """Asks for something to be done to each job, to the rest too if one is refused; fails with the first refusal."""
-    from gpuwise.cli.show.jobs import checked_ids
+    from gpuwise.cli.show.jobs import checked_ids, resolved
 
-    client, touched, codes = server.connect(), list[Any](), list[int]()
-    for uid in checked_ids(ids):
+    words, touched, codes = checked_ids(ids), list[Any](), list[int]()
+    client = server.connect()
+    for uid in resolved(client, words):
         try:
-            touched += client.post("jobs", uid, action, body=body)["jobs"]
+            if action == "update":
+                touched += client.patch("jobs", uid, body=body)["jobs"]
+            else:
+                touched += client.post("jobs", uid, action, body=body)["jobs"]
         except UnreachableError:
             raise
         except LiveError as error:
             print(f"gpuwise: {error}", file=sys.stderr)
             codes.append(error.exit_code)
+    if action == "cancel":
+        from gpuwise.cli.live.wait import detached_on_interrupt, until_gone
+
+        with detached_on_interrupt([job["id"] for job in touched]):
+            until_gone(server.connect, touched)
     _print(touched, output)
     if codes:
         raise typer.Exit(codes[0])

@@ -14,7 +14,9 @@ from gpuwise.cli.show.jobs import (
     checked_ids,
     command_line,
     existing_jobs,
+    guess_mark,
     progress_frac,
+    resolved,
     run_time,
     status_word,
     with_estimates,
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
 
 MOST_ASKED = 20
 """Up to this number of jobs are asked about one by one; more are looked up in the queue."""
+MOST_NAMED = 10
 ATTEMPT = ("attempt", "where", "started", "took_s", "outcome", "exit code", "detail")
 
 
 def show_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
     """Show all that is known of a job, or an array's tasks."""
-    client = server.connect()
-    jobs = with_estimates(client, existing_jobs(client, checked_ids(ids)))
+    words, client = checked_ids(ids), server.connect()
+    jobs = with_estimates(client, existing_jobs(client, resolved(client, words)))
     if not is_for_people(output):
         listing([{**job, "launches": _attempts(client, job)} for job in jobs], output, dict, ())
     elif len(jobs) == 1:
@@ -45,14 +48,17 @@ def show_command(ids: JobsArgument, *, server: Server, output: OutputOption = No
 
 
 def _attempts(client: Client, job: Job) -> list[dict[str, Any]]:
+    """A job's launches, which other users are not shown."""
+    if not job.get("details", True):
+        return []
     found: list[dict[str, Any]] = client.get("jobs", job["id"], "attempts")["attempts"]
     return found
 
 
 def why_command(ids: JobsArgument, *, server: Server, output: OutputOption = None) -> None:
     """Say why a job waits, or how it ended."""
-    client = server.connect()
-    jobs = existing_jobs(client, checked_ids(ids))
+    words, client = checked_ids(ids), server.connect()
+    jobs = existing_jobs(client, resolved(client, words))
     if len(jobs) <= MOST_ASKED:
         rows = [client.get("jobs", job["id"], "why") for job in jobs]
     else:
@@ -63,6 +69,19 @@ def why_command(ids: JobsArgument, *, server: Server, output: OutputOption = Non
     for row in rows:
         place = f" (position {row['position']} in the queue)" if row["position"] else ""
         print(f"job {row['id']} {printable(row['why'])}{place}")
+        for line in _gpu_users(row.get("gpu_users", ())):
+            print(f"  {printable(line)}")
+
+
+def _gpu_users(users: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which jobs have the GPUs that a job waits for, and until when."""
+    lines = []
+    for each in users[:MOST_NAMED]:
+        gpus = f"{each['gpus']:g} GPU{'s' * (each['gpus'] != 1)}"
+        ends = f"until {moment(each['estimated_finish'])}" if each["estimated_finish"] else "until it ends"
+        guess = ", a guess" if each["is_guess"] and each["estimated_finish"] else ""
+        lines.append(f"job {each['id']} of {each['user']} has {gpus} ({each['placement']}) {ends}{guess}")
+    return lines + ([f"and {len(users) - MOST_NAMED} more jobs"] if len(users) > MOST_NAMED else [])
 
 
 def _as_in_queue(job: Job) -> dict[str, Any]:
@@ -86,7 +105,7 @@ def _facts(job: Job) -> dict[str, str]:
         "job": f"{job['id']} {job['name']}".strip(),
         "status": _status(job),
         "command": command_line(job),
-        "folder": job["workdir"] or "its own",
+        "folder": job["workdir"] or ("its own" if job.get("details", True) else ""),
         "user, queue": f"{job['user']}, {job['queue']}",
         "needs": _needs(job),
         "requested": _asked(job),
@@ -98,8 +117,10 @@ def _facts(job: Job) -> dict[str, str]:
         "started": moment(job["started_at"]),
         "ended": moment(job["ended_at"]),
         "estimated start": moment(None if job["started_at"] else job.get("estimated_start")),
-        "estimated end": moment(None if job["ended_at"] else job.get("estimated_finish")),
+        "estimated end": moment(None if job["ended_at"] else job.get("estimated_finish")) + guess_mark(job),
         "deadline": moment(job["deadline_s"]),
+        "not before": moment(job.get("begin_s")),
+        "time limit": format_duration(job["time_limit_s"]) if job.get("time_limit_s") else "",
         "run time": run_time(job),
         "memory": _memory(job),
         "utilization": _utilization(job),

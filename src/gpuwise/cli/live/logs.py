@@ -11,14 +11,14 @@ import typer
 from gpuwise.cli.client.errors import BrokenError, LiveError
 from gpuwise.cli.live.wait import detached_on_interrupt
 from gpuwise.cli.options import JobArgument, Server
-from gpuwise.cli.show.jobs import ENDED, checked_ids
+from gpuwise.cli.show.jobs import ENDED, checked_ids, resolved
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client, Reconnect
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
-"""What the server gives at once, and where the search for the last lines ends."""
+"""Where the search for the last lines ends; one line may be longer than that."""
 
 
 def logs_command(
@@ -29,10 +29,11 @@ def logs_command(
     server: Server,
 ) -> None:
     """Show what a job prints. All its attempts write to one log."""
-    ids = checked_ids([job])
-    if len(ids) > 1:
+    words = checked_ids([job])
+    if len(words) > 1:
         raise LiveError("one job's log at a time")
     client = server.connect()
+    ids = resolved(client, words)
     begin = 0 if tail is None else last_lines(client, ids[0], tail)
     if not follow:
         copy(client, ids[0], begin)
@@ -52,18 +53,30 @@ def copy(client: Client, job: str, begin: int = 0) -> None:
 
 
 def last_lines(client: Client, job: str, lines: int) -> int:
-    """Where the last ``lines`` lines of a log begin."""
-    size = PIECE_BYTES // 16
+    """Where the last ``lines`` lines of a log begin; what is further back than `MOST_BYTES` is left out."""
+    piece, headers = client.read("jobs", job, "logs", query={"offset": -PIECE_BYTES, "limit": PIECE_BYTES})
+    start = int(headers.get("X-Log-Start", 0))
+    end = start + len(piece)
+    left = lines + piece.endswith(b"\n")
     while True:
-        data, headers = client.read("jobs", job, "logs", query={"offset": -size, "limit": size})
-        start = int(headers.get("X-Log-Start", 0))
-        breaks = data.count(b"\n", 0, len(data) - 1)
-        if breaks >= lines or start == 0 or size >= MOST_BYTES:
-            break
-        size *= 4
-    kept = data.split(b"\n")
-    whole = lines + data.endswith(b"\n")
-    return start + len(data) - (len(b"\n".join(kept[-whole:])) if whole else 0)
+        if left <= 0:
+            return end
+        breaks = piece.count(b"\n")
+        if breaks >= left:
+            return start + _nth_last_break(piece, left) + 1
+        if start == 0 or end - start >= MOST_BYTES:
+            return start
+        left -= breaks
+        size = min(PIECE_BYTES, start)
+        start -= size
+        piece, _ = client.read("jobs", job, "logs", query={"offset": start, "limit": size})
+
+
+def _nth_last_break(piece: bytes, number: int) -> int:
+    at = len(piece)
+    for _ in range(number):
+        at = piece.rindex(b"\n", 0, at)
+    return at
 
 
 def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client
 
 COLUMNS = ("id", "name", "user", "status", "gpus", "where", "progress_frac", "loss", "start", "finish")
-DROP = ("loss", "user", "where", "progress_frac", "gpus", "start")
+DROP = ("loss", "where", "progress_frac", "start", "gpus", "user")
 EVERY_S = 1.0
 MOST = 1000
 """Maximum number of jobs that the server lists of those that have not ended."""
@@ -26,6 +26,7 @@ MOST = 1000
 def queue_command(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too, newest first.")] = False,
     user: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     queue: QueueOption = None,
     status: Annotated[str | None, typer.Option(help="Only these, such as running,pending or failed.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of jobs.")] = MOST,
@@ -35,10 +36,14 @@ def queue_command(
     output: OutputOption = None,
 ) -> None:
     """List the jobs that run and wait, with estimates. -o wide says why they wait."""
+    if mine and user is not None:
+        raise GpuwiseError(f"give --mine or --user {user}, not both")
     wanted = {"user": user, "queue": queue, "status": _statuses(status)}
 
     def fetch() -> list[Job]:
-        return _jobs(server.connect(), wanted, everything, limit)
+        client = server.connect()
+        whose = {"user": client.get("status")["user"]} if mine else {}
+        return _jobs(client, {**wanted, **whose}, everything, limit)
 
     if watch:
         watch_table(fetch, as_shown, COLUMNS, DROP, title_of, EVERY_S)
@@ -66,7 +71,8 @@ def _jobs(client: Client, wanted: dict[str, Any], everything: bool, limit: int) 
     """Jobs that have not ended, with estimates; or any, newest first, where ended ones are asked for."""
     if everything or set(wanted["status"]) & set(ENDED):
         return with_estimates(client, list_jobs(client, {**wanted, "status": ",".join(wanted["status"])}, limit))
-    return [job for job in client.get("queue")["jobs"] if _is_wanted(job, wanted)][:limit]
+    query = {"user": wanted["user"]} if wanted["user"] else {}
+    return [job for job in client.get("queue", query=query)["jobs"] if _is_wanted(job, wanted)][:limit]
 
 
 def _is_wanted(job: Job, wanted: dict[str, Any]) -> bool:

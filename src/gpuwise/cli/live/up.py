@@ -33,6 +33,10 @@ class ServiceOptions:
     devices: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of CPU stand-ins in place of this machine's GPUs.")
     ] = None
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="0,2", help="GPUs to manage, by index or UUID; else $CUDA_VISIBLE_DEVICES, else all."),
+    ] = None
     database: Annotated[
         str | None,
         typer.Option(envvar="GPUWISE_DATABASE", show_envvar=False, help="PostgreSQL URL; better in $GPUWISE_DATABASE."),
@@ -87,11 +91,13 @@ def up_command(
 
 
 def _settings(service: ServiceOptions, labels: list[str], demo: bool) -> Settings:
-    from gpuwise.cli.submit.readers import read_node_labels
+    from gpuwise.cli.submit.readers import read_chosen_gpus, read_node_labels
     from gpuwise.service.live.up import Settings
 
     given = {each.name: getattr(service, each.name) for each in fields(service)}
     chosen = {name: value for name, value in given.items() if value is not None}
+    if service.gpus is not None:
+        chosen["gpus"] = read_chosen_gpus(service.gpus)
     settings = Settings(**chosen, labels=read_node_labels(labels))
     if not demo:
         return settings
@@ -114,6 +120,8 @@ def _collect_garbage_seldom() -> None:
 
 
 def _announce(deployment: LocalDeployment, url: str, show: Demo | None) -> None:
+    from gpuwise.cli.live.page import login_link
+
     deployment.folder.announce(url)
     nodes = deployment.machine.nodes
     what = " + ".join(f"{node.gpus} × {node.gpu_type}" for node in nodes)
@@ -121,7 +129,7 @@ def _announce(deployment: LocalDeployment, url: str, show: Demo | None) -> None:
     for note in deployment.machine.notes:
         print(f"  note: {note}")
     if sys.stdout.isatty() or show is not None:  # the token does not belong in a log
-        print(f"  page: {url}/login?token={deployment.token}")
+        print(f"  page: {login_link(url, deployment.token)}")
     print(f"  state: {deployment.folder.path}")
     if show is None:
         print("  next: gpuwise submit --duration 5m -- python train.py   then   gpuwise queue")

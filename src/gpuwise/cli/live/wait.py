@@ -12,12 +12,22 @@ import typer
 
 from gpuwise.cli.client.errors import FAILED, INTERRUPTED
 from gpuwise.cli.options import JobsArgument, Server
-from gpuwise.cli.show.jobs import LIVE, Job, checked_ids, counts, existing_jobs, jobs_with_ids, short_name, status_word
+from gpuwise.cli.show.jobs import (
+    LIVE,
+    Job,
+    checked_ids,
+    counts,
+    existing_jobs,
+    jobs_with_ids,
+    resolved,
+    short_name,
+    status_word,
+)
 from gpuwise.cli.show.tables import printable
 from gpuwise.cli.show.times import span
 
 if TYPE_CHECKING:
-    from gpuwise.cli.client.http import Reconnect
+    from gpuwise.cli.client.http import Client, Reconnect
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
 _MOST_NAMED = 10
@@ -25,8 +35,9 @@ _MOST_NAMED = 10
 
 def wait_command(ids: JobsArgument, *, server: Server) -> None:
     """Wait until jobs have ended. Fails if one of them has; a single job's exit code is passed on."""
-    wanted = checked_ids(ids)
-    existing_jobs(server.connect(), wanted)
+    words, client = checked_ids(ids), server.connect()
+    wanted = resolved(client, words)
+    existing_jobs(client, wanted)
     finish(server.connect, wanted)
 
 
@@ -52,7 +63,23 @@ def until_ended(reconnect: Reconnect, ids: Sequence[str]) -> list[Job]:
     while ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids, LIVE, limit=1)):
         time.sleep(pause_s)
         pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
-    return ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids))
+    jobs = ask_until_back(reconnect, lambda client: jobs_with_ids(client, ids))
+    until_gone(reconnect, jobs)
+    return jobs
+
+
+def until_gone(reconnect: Reconnect, jobs: Sequence[Job]) -> None:
+    """Waits until the processes of cancelled jobs are gone, after their grace; other ends are reported after that."""
+    from gpuwise.cli.client.http import ask_until_back
+
+    for job in jobs:
+        launched = job["status"] == "cancelled" and job.get("attempts")
+        while launched and ask_until_back(reconnect, lambda client: _is_alive(client, job["id"])):  # noqa: B023
+            time.sleep(FIRST_PAUSE_S)
+
+
+def _is_alive(client: Client, uid: str) -> bool:
+    return bool(client.get("jobs", uid, "attempts").get("alive"))  # a server of the version before does not say
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwise.cli.client.errors import LiveError, NoSuchJobError
 from gpuwise.cli.show.tables import printable, shortened
 from gpuwise.cli.show.times import moment, relative
+from gpuwise.core.job.request import NAME_PATTERN
 from gpuwise.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -30,19 +31,37 @@ SOURCES = {
 }
 """Where an estimated run time comes from."""
 _ID = re.compile(r"(0|[1-9][0-9]{0,17})(-(0|[1-9][0-9]{0,17}))?")
-_IDS_AT_ONCE = 200
+_IDS_AT_ONCE, _IDS_SHOWN = 200, 10
 _NAME_WIDTH = 28
 
 
 def checked_ids(ids: Sequence[str]) -> list[str]:
-    """Ids, each once; several may be joined by commas."""
+    """Ids and names, each once; several may be joined by commas."""
     found = list(dict.fromkeys(word for each in ids for word in each.split(",") if word))
     for each in found:
-        if not _ID.fullmatch(each):
+        if not _ID.fullmatch(each) and not re.fullmatch(NAME_PATTERN, each):
             raise LiveError(f"{each!r} is not the id of a job; ids are such as 17, or 17-3 for a task of array 17")
     if not found:
         raise LiveError("give the id of a job, such as 17")
     return found
+
+
+def resolved(client: Client, words: Sequence[str]) -> list[str]:
+    """The ids that words stand for: ids, or names of jobs of one's own; a name of several is an error."""
+    return list(dict.fromkeys(each if _ID.fullmatch(each) else _named(client, each) for each in words))
+
+
+def _named(client: Client, name: str) -> str:
+    """The job or array with a name; one that has not ended is meant rather than those that have."""
+    for statuses in (LIVE, ENDED):
+        found = list_jobs(client, {"name": name, "status": ",".join(statuses)}, PAGE)
+        ids = list(dict.fromkeys(array_of(job) for job in found))
+        if len(ids) > 1:
+            shown = ", ".join(ids[:_IDS_SHOWN]) + (", …" if len(ids) > _IDS_SHOWN else "")
+            raise LiveError(f"{len(ids)} jobs are called {name!r}; give the id of one: {shown}")
+        if ids:
+            return ids[0]
+    raise NoSuchJobError(f"there is no job called {name!r}")
 
 
 def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Job]:
@@ -119,6 +138,12 @@ def run_time(job: Job) -> str:
     return f"{format_duration(job['duration_s'])}{between}, {source}"
 
 
+def guess_mark(job: Job) -> str:
+    """What is added to the estimated end of a job whose run time is only assumed."""
+    guessed = job["duration_source"] == "default" and not job["ended_at"] and job.get("estimated_finish")
+    return " (guess)" if guessed else ""
+
+
 def counts(jobs: Sequence[Job]) -> str:
     """How many jobs there are of each status."""
     found = Counter(job["status"] for job in jobs)
@@ -145,7 +170,7 @@ def as_shown(job: Job) -> dict[str, Any]:
         "progress_frac": progress_frac(job),
         "loss": job["loss"],
         "start": relative(job["started_at"] or job.get("estimated_start")),
-        "finish": relative(job["ended_at"] or job.get("estimated_finish")),
+        "finish": relative(job["ended_at"] or job.get("estimated_finish")) + guess_mark(job),
         "samples/s": job["samples_per_s"],
         "priority": job["priority"],
         "position": job.get("position"),

@@ -44,7 +44,7 @@ def submit_command(**given: Any) -> None:
 
     options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
     if "env" in options:
-        options["env"] = _environment(options["env"])
+        options["env"] = environment_of(options["env"])
     drafts = drafts_of(given["words"], options)
     submission = Submission(Server(given["server"], given["state"]).connect, drafts, given["output"])
     if given["dry_run"]:
@@ -57,8 +57,11 @@ def submit_command(**given: Any) -> None:
         submission.send()
 
 
-def _option(key: str, field: Field) -> Parameter:
+def option_of(key: str, field: Field) -> Parameter:
     """The option for a property of a job."""
+    if field.is_flag:
+        flag = typer.Option("--" + key.replace("_", "-"), help=field.help)
+        return Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, flag])
     names = typer.Option(
         metavar=field.metavar, help=field.help, autocompletion=complete_queues if key == "queue" else None
     )
@@ -70,7 +73,7 @@ def _parameters() -> list[Parameter]:
     """The command line: words, the properties of a job, and what is to be done with it."""
     words = typer.Argument(metavar="FILE.toml | [--] COMMAND...", help="A job file, or a program and its arguments.")
     made = [Parameter("words", Parameter.KEYWORD_ONLY, annotation=Annotated[list[str], words])]
-    made += [_option(key, field) for key, field in FIELDS.items() if key != "command"]
+    made += [option_of(key, field) for key, field in FIELDS.items() if key != "command"]
     for name, text in ACTIONS.items():
         flag = typer.Option("--" + name.replace("_", "-"), help=text)
         made.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, flag]))
@@ -101,7 +104,8 @@ def drafts_of(words: list[str], options: dict[str, object]) -> list[Draft]:
     return [draft.with_options(options) for draft in drafts]
 
 
-def _environment(given: list[str]) -> dict[str, str]:
+def environment_of(given: list[str]) -> dict[str, str]:
+    """The variables that ``--env`` asks for."""
     found: dict[str, str] = {}
     for each in given:
         key, equals, value = each.partition("=")

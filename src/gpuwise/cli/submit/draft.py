@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpuwise.cli.submit.environment import EnvFrom, JobEnvironment, job_environment
 from gpuwise.cli.submit.fields import FIELDS, FORECAST_ONLY, KEY_OF
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.property import PropertyError
@@ -43,6 +44,11 @@ class Draft:
             return {}
         return {key: self.values[key] for key in ("model", "batch", *asked) if key in self.values}
 
+    @property
+    def environment(self) -> JobEnvironment:
+        """Its variables, with what it takes along of the submitter's."""
+        return job_environment(self.values.get("env", {}), EnvFrom(self.values.get("env_from", EnvFrom.ALL)))
+
     def with_options(self, options: Mapping[str, object]) -> Draft:
         """The same job with options, which count more than the file."""
         labels = {key: "--" + key.replace("_", "-") for key in options}
@@ -59,6 +65,9 @@ class Draft:
         if isinstance(fields.get("gpus"), tuple):
             fields["min_gpus"], fields["max_gpus"] = fields["gpus"]
             fields["gpus"] = fields["min_gpus"]
+        if isinstance(fields.get("array"), tuple):
+            fields["array"], fields["array_limit"] = fields["array"]
+        fields["env"] = self.environment.variables
         fields["workdir"] = _absolute(fields.get("workdir", os.curdir))
         try:
             return JobRequest.from_json(fields).to_json()

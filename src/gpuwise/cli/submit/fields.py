@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gpuwise.cli.submit.environment import EnvFrom
 from gpuwise.cli.submit.readers import (
     ReadError,
     read_array,
@@ -15,6 +16,7 @@ from gpuwise.cli.submit.readers import (
     read_command,
     read_deadline,
     read_env,
+    read_flag,
     read_gpus,
     read_ids,
     read_labels,
@@ -25,7 +27,7 @@ from gpuwise.cli.submit.readers import (
     read_words,
 )
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.kinds import Choice, Indexes, Kind, Labels, Members, Number, Text, Variables, Whole, Words
+from gpuwise.core.job.kinds import Choice, Flag, Indexes, Kind, Labels, Members, Number, Text, Variables, Whole, Words
 from gpuwise.core.job.needs import JobNeeds
 from gpuwise.core.job.property import PropertyError, short
 from gpuwise.core.job.request import JobRequest
@@ -39,7 +41,7 @@ class Field:
     """A key of a job file, which is an option, too."""
 
     target: str
-    """What the server calls it; empty for what only the forecast needs, which is made here."""
+    """What the server calls it; empty for what is used here only."""
     parse: Reader
     """From a file's or option's value to the server's; raises ValueError or GpuwiseError if it cannot."""
     expected: str
@@ -48,6 +50,8 @@ class Field:
     metavar: str | None = None
     repeated: bool = False
     """Whether the option may be given several times."""
+    is_flag: bool = False
+    """Whether the option has no value."""
 
     def read(self, label: str, value: object) -> Any:
         """The value as the server takes it; ``label`` is what it is called in messages."""
@@ -96,6 +100,7 @@ def _modes(kind: Members, value: Any) -> list[str]:
 
 BY_NAME: Mapping[str, Reader] = {
     "command": read_command, "gpus": read_gpus, "after": read_ids, "deadline_s": read_deadline,
+    "begin_s": read_deadline,
 }  # fmt: skip
 """Properties that people write otherwise than others of their unit or kind."""
 BY_UNIT: Mapping[str, tuple[Reader, str]] = {
@@ -105,6 +110,7 @@ BY_UNIT: Mapping[str, tuple[Reader, str]] = {
 BY_KIND: Mapping[type[Kind], Callable[[Any], Reader]] = {
     Whole: lambda kind: read_whole,
     Number: lambda kind: read_number,
+    Flag: lambda kind: read_flag,
     Text: lambda kind: read_text,
     Words: lambda kind: read_words,
     Indexes: lambda kind: read_array,
@@ -132,7 +138,7 @@ def _field(entry: Entry) -> Field:
     usual = BY_UNIT[about.unit][1] if about.unit in BY_UNIT else about.noun or entry.kind.noun
     return Field(
         entry.name, reader_of(entry), about.written or usual, about.option_help or about.help, about.metavar or None,
-        isinstance(entry.kind, REPEATED),
+        isinstance(entry.kind, REPEATED), isinstance(entry.kind, Flag),
     )  # fmt: skip
 
 
@@ -145,6 +151,13 @@ FORECAST_ONLY: dict[str, Field] = {
     "sequence": Field("", read_whole, "tokens such as 512", "Length of sequences.", "TOKENS"),
 }
 """How a model trains, which only its forecast needs."""
+CLIENT_ONLY: dict[str, Field] = {
+    "env_from": Field(
+        "", lambda value: EnvFrom(value).value, "none, path or all",
+        "What it takes along of your environment; all.", "none|path|all",
+    ),
+}  # fmt: skip
+"""What is done here, before a job is sent."""
 _JOB = {entry.about.option: _field(entry) for entry in entries(JobRequest).values() if entry.about.option}
 _FIRST = (
     "command",
@@ -152,8 +165,10 @@ _FIRST = (
     "queue",
     *(entry.about.option for entry in entries(JobNeeds).values() if entry.about.option),
 )
-FIELDS: Mapping[str, Field] = {key: _JOB[key] for key in _FIRST} | FORECAST_ONLY | _JOB
+FIELDS: Mapping[str, Field] = {key: _JOB[key] for key in _FIRST} | FORECAST_ONLY | _JOB | CLIENT_ONLY
 """By the name that files use; options have the same with hyphens."""
 
-KEY_OF = {field.target: key for key, field in FIELDS.items() if field.target} | {"min_gpus": "gpus", "max_gpus": "gpus"}
+KEY_OF = {field.target: key for key, field in FIELDS.items() if field.target} | {
+    "min_gpus": "gpus", "max_gpus": "gpus", "array_limit": "array",
+}  # fmt: skip
 """From what the server calls it to what files call it."""

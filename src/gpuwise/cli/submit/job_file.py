@@ -19,6 +19,7 @@ from gpuwise.cli.submit.fields import FIELDS
 from gpuwise.core.errors import GpuwiseError, nearest_names
 
 MAX_BYTES = 4 << 20
+UNTIL = ("afterok", "afterany", "afternotok")
 _ID = re.compile(r"[0-9]+(-[0-9]+)?")
 _TABLE = re.compile(r"\s*\[\[\s*[\"']?job[\"']?\s*\]\]")
 _SETTING = re.compile(r"\s*(?:\[{1,2}\s*(?:job\s*\.\s*)?)?[\"']?(?P<key>[\w-]+)[\"']?\s*[=.\]]")
@@ -122,7 +123,7 @@ def _in_order(drafts: Sequence[Draft]) -> list[Draft]:
     names = Counter(draft.name for draft in drafts if draft.name)
     linked = [_linked(draft, names) for draft in drafts]
     numbers = {draft.name: number for number, draft in enumerate(linked)}
-    graph = TopologicalSorter({at: [numbers[name] for name in draft.after] for at, draft in enumerate(linked)})
+    graph = TopologicalSorter({at: [numbers[job_in(each)] for each in draft.after] for at, draft in enumerate(linked)})
     try:
         graph.prepare()
     except CycleError as error:
@@ -136,17 +137,23 @@ def _linked(draft: Draft, names: Counter[str]) -> Draft:
     """A job with what it waits for split into names of the same file and ids."""
     if "after" not in draft.values:
         return draft
-    local = tuple(name for name in draft.values["after"] if name in names)
-    ids = [each for each in draft.values["after"] if each not in names]
-    for name in local:
+    local = tuple(each for each in draft.values["after"] if job_in(each) in names)
+    ids = [each for each in draft.values["after"] if job_in(each) not in names]
+    for name in map(job_in, local):
         if names[name] > 1:
             raise GpuwiseError(f"{draft.labels['after']} names {name!r}, and {names[name]} jobs are called that")
     for each in ids:
-        if not _ID.fullmatch(each):
-            near = ", ".join(map(printable, nearest_names(each, names)))
+        if not _ID.fullmatch(job_in(each)):
+            near = ", ".join(map(printable, nearest_names(job_in(each), names)))
             hint = f"did you mean {near}?" if near else "write the id of a job, such as 17"
             raise GpuwiseError(f"{draft.labels['after']} names {each!r}, and no job of the file is called that; {hint}")
     return replace(draft, after=local, values={**draft.values, "after": ids})
+
+
+def job_in(after: str) -> str:
+    """The job in ``afterany:prepare``; a name may have colons of its own."""
+    until, colon, name = after.partition(":")
+    return name if colon and until in UNTIL else after
 
 
 def _lowest_first(graph: TopologicalSorter[int]) -> list[int]:

@@ -47,6 +47,13 @@ def read_whole(value: Any) -> int:
     return value
 
 
+def read_flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
 def read_seconds(value: Any) -> float:
     """A time such as ``90``, ``30m`` or ``2h``."""
     return read_number(parse_duration_s(value) if isinstance(value, str) else value)
@@ -88,8 +95,17 @@ def read_gpus(value: Any) -> int | tuple[int, int]:
     return count
 
 
-def read_array(value: Any) -> list[int]:
-    """Indexes such as ``0-9`` or ``0,3,7``, or a number of them."""
+def read_array(value: Any) -> list[int] | tuple[list[int], int]:
+    """Indexes such as ``0-9`` or ``0,3,7``, or a number of them; ``0-9%4`` with how many may run at one time."""
+    if isinstance(value, str) and "%" in value:
+        indexes, _, most = value.partition("%")
+        if not 0 < (limit := read_whole(most)) <= MAX_ARRAY:
+            raise ValueError
+        return _read_indexes(indexes), limit
+    return _read_indexes(value)
+
+
+def _read_indexes(value: Any) -> list[int]:
     if isinstance(value, list):
         return [read_whole(index) for index in value]
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
@@ -154,6 +170,14 @@ def read_node_labels(given: list[str]) -> tuple[tuple[str, str], ...]:
             raise GpuwiseError(f"--label {key} is given twice; a key can have one value only")
         labels[key] = value
     return tuple(labels.items())
+
+
+def read_chosen_gpus(given: str) -> tuple[str, ...]:
+    """Indexes or UUIDs of GPUs from text such as ``0,2``."""
+    words = tuple(word.strip() for word in given.split(","))
+    if not all(re.fullmatch(r"\d{1,4}|GPU-[\w-]+", word, re.ASCII) for word in words) or len(set(words)) < len(words):
+        raise GpuwiseError(f"--gpus is {given!r}; it must be indexes or UUIDs of GPUs, each once, such as 0,2")
+    return words
 
 
 def read_deadline(value: Any) -> float:

@@ -11,10 +11,11 @@ from gpuwise.cli.client.errors import LiveError
 from gpuwise.cli.client.http import Client, Reconnect
 from gpuwise.cli.live.logs import follow_log
 from gpuwise.cli.live.wait import detached_on_interrupt, finish
-from gpuwise.cli.show.jobs import Job, array_of, run_time, short_name
-from gpuwise.cli.show.tables import Output, Row, is_for_people, listing, print_facts, show
+from gpuwise.cli.show.jobs import Job, array_of, resolved, run_time, short_name
+from gpuwise.cli.show.tables import Output, Row, is_for_people, listing, print_facts, printable, show
 from gpuwise.cli.show.times import moment
 from gpuwise.cli.submit.draft import Draft
+from gpuwise.cli.submit.job_file import job_in
 
 FORECAST = ("job", "start", "finish", "where", "run time", "ahead", "why")
 
@@ -25,6 +26,8 @@ class Submission:
     def __init__(self, reconnect: Reconnect, drafts: Sequence[Draft], output: Output | None) -> None:
         self._drafts = drafts
         self._bodies = [draft.body() for draft in drafts]  # all are right before the first is sent
+        for note in dict.fromkeys(filter(None, (draft.environment.note for draft in drafts))):
+            print(f"gpuwise: {printable(note)}", file=sys.stderr)
         self._reconnect = reconnect
         self._client = reconnect()
         self._output = output
@@ -36,7 +39,7 @@ class Submission:
         sent: dict[str, list[Job]] = {}
         ids: dict[str, str] = {}
         for draft, body in zip(self._drafts, self._bodies, strict=True):
-            after = [*body.get("after", ()), *(ids[name] for name in draft.after)]
+            after = [*self._after(body.get("after", ())), *_of_file(draft.after, ids)]
             try:
                 jobs = self._client.post("jobs", body={**body, "after": after}, key=uuid4().hex)["jobs"]
             except (LiveError, KeyboardInterrupt):
@@ -46,6 +49,11 @@ class Submission:
             ids[draft.name], sent[uid] = uid, jobs
         self._print(sent)
         return list(sent)
+
+    def _after(self, wanted: Sequence[str]) -> list[str]:
+        """What a job waits for, by ids; names of jobs are looked up."""
+        jobs = [(each, job_in(each)) for each in wanted]
+        return [each.removesuffix(name) + resolved(self._client, [name])[0] for each, name in jobs]
 
     def send_and_wait(self) -> None:
         """Submits the jobs and waits until they have ended; exits with their code."""
@@ -88,6 +96,11 @@ class Submission:
         for uid, jobs in sent.items():
             print(_line(uid, jobs) if is_for_people(None) else uid)
         sys.stdout.flush()
+
+
+def _of_file(after: Sequence[str], ids: Mapping[str, str]) -> list[str]:
+    """What a job waits for of its own file, by the ids that those jobs have now."""
+    return [each.removesuffix(job_in(each)) + ids[job_in(each)] for each in after]
 
 
 def _line(uid: str, jobs: Sequence[Job]) -> str:

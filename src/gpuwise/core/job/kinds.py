@@ -85,6 +85,26 @@ class Whole(Number):
         return "" if bounded else about.expected(self.noun, min(float(2**63), abs(int(value))))
 
 
+class Flag(Kind):
+    """Yes or no."""
+
+    noun = "true or false"
+
+    def wrong(self, about: Property, value: Any) -> str:
+        """True or False."""
+        return "" if isinstance(value, bool) else self.noun
+
+    def cell(self, value: Any) -> Any:
+        """``true`` or nothing."""
+        return "true" if value else ""
+
+    def from_cell(self, cell: Any) -> Any:
+        """Undoes `cell`; raises ValueError for what is neither."""
+        if (text := str(cell).strip().lower()) not in ("", "true", "false"):
+            raise ValueError
+        return text == "true"
+
+
 class Text(Kind):
     """A line of text."""
 

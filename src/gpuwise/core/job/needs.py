@@ -213,6 +213,10 @@ class JobNeeds:
         high=100, option="retries", metavar="N", option_help="How often it is started again after it failed.",
         written="a whole number such as 3", column="i4",
     )] = 0
+    requeue: Annotated[bool, Property(
+        help="Whether it is run again after it was lost, with its supervisor or the machine, also if retries is 0.",
+        option="requeue", option_help="Run it again if it is lost, with its supervisor or the machine.", column="?",
+    )] = False
     steps: Annotated[float | None, Property(
         help="Training steps in all; none is not known.", noun="a number of steps", low=0, above=True, high=1e15,
         option="steps", metavar="N", option_help="Training steps in all.",

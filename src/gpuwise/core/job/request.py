@@ -20,7 +20,7 @@ UNKNOWN_DURATION_S = 3600.0
 MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_ARRAY, MAX_AFTER = 4096, 128 * 1024, 128 * 1024, 10_000, 1000
 MAX_INDEX = 999_999_999
 NAME_PATTERN = r"[\w.][\w.\-/:@+ ]{0,127}"
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_ENV = "GPUWISE_"
 
 
@@ -86,14 +86,25 @@ class JobRequest(JobNeeds):
         written="a moment such as 2030-01-31T18:00, or a time from now such as +6h",
     )] = None
     after: Annotated[tuple[str, ...], Property(
-        help="Jobs that must have succeeded before it may start.", noun="jobs", most=MAX_AFTER, option="after",
-        metavar="ID,ID", option_help="Jobs that must have succeeded before.", written="ids of jobs, such as 17,18",
+        help="Jobs that must have succeeded before it may start; afterany:ID waits for an end, afternotok:ID for a "
+        "failure.", noun="jobs", most=MAX_AFTER, option="after", metavar="ID,ID",
+        option_help="Jobs that must have succeeded before; or afterany:ID, afternotok:ID.",
+        written="ids of jobs, such as 17,18 or afterany:17",
     )] = ()
     array: Annotated[tuple[int, ...], Property(
         help="One job for each index, which it finds in GPUWISE_ARRAY_INDEX.", noun="indexes", low=0, high=MAX_INDEX,
-        most=MAX_ARRAY, option="array", metavar="INDEXES", option_help="A task for each of 0-9, 0,3,7, or 10 of them.",
-        written="a number of tasks such as 10, or indexes such as 0-9 or 0,3,7",
+        most=MAX_ARRAY, option="array", metavar="INDEXES",
+        option_help="A task for each of 0-9, 0,3,7, or 10 of them; 0-99%4 runs 4 at one time.",
+        written="a number of tasks such as 10, or indexes such as 0-9 or 0,3,7, with at most 4 at one time as in 0-9%4",
     )] = ()
+    array_limit: Annotated[int, Property(
+        help="Tasks of the array that may run at one time; 0 is no limit.", low=0, high=MAX_ARRAY
+    )] = 0
+    begin_s: Annotated[float | None, Property(
+        help="Unix time before which it is not started.", unit="s", low=0, high=1e11, option="begin", metavar="WHEN",
+        option_help="Not to start before: 2030-01-31T18:00, or +6h.",
+        written="a moment such as 2030-01-31T18:00, or a time from now such as +6h",
+    )] = None
     processes: Annotated[Processes, Property(
         help="Started once, or once for each GPU.", option="processes", metavar="one|per-gpu",
         option_help="One process, or one per GPU.", written="one or per-gpu",
@@ -107,6 +118,10 @@ class JobRequest(JobNeeds):
         help="Time to leave when asked to, before it is killed.", unit="s", low=0, high=3600, option="grace",
         metavar="TIME", option_help="How long it has to leave before it is killed.", written="a time such as 30s",
     )] = GRACE_S
+    terminal: Annotated[str, Property(
+        help="How a client uses it while it runs: pty:ROWSxCOLUMNS or pipe, as gpuwise run does; empty is not at all.",
+        noun="pty:24x80 or pipe", pattern=r"pipe|pty:[1-9][0-9]{0,3}x[1-9][0-9]{0,3}",
+    )] = ""
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -116,11 +131,14 @@ class JobRequest(JobNeeds):
         text = [*self.command, self.workdir, *self.env, *self.env.values()]
         _require("command", _size(self.command) <= MAX_COMMAND_BYTES, _size(self.command), "at most 128 KiB")
         _require("command, workdir and env", not any("\0" in each for each in text), "a NUL byte", "without NUL bytes")
-        _require("env", all(_ENV_NAME.fullmatch(each) for each in self.env), sorted(self.env), "names such as LR")
+        misnamed = sorted(each for each in self.env if not ENV_NAME.fullmatch(each))
+        _require("env", not misnamed, misnamed, "names such as LR")
         reserved = [each for each in self.env if each.startswith(RESERVED_ENV)]
         _require("env", not reserved, reserved, f"names that do not begin with {RESERVED_ENV}")
         _require("env", _size((*self.env, *self.env.values())) <= MAX_ENV_BYTES, "too large", "at most 128 KiB")
         _require("queue", bool(self.queue), self.queue, "the name of a queue")
+        alone = not (self.array or self.roles or self.retries) and self.processes is Processes.ONE
+        _require("terminal", alone or not self.terminal, self.terminal, "for one process without retries")
 
     @property
     def predicted(self) -> Forecast | None:

@@ -91,7 +91,7 @@ def _entry(field: Any, hint: Any) -> Entry:
 _KINDS: list[tuple[Any, Kind]] = [
     (int, kinds.Whole()), (float, kinds.Number()), (str, kinds.Text()), (tuple[str, ...], kinds.Words()),
     (tuple[int, ...], kinds.Indexes()), (tuple[tuple[str, float], ...], kinds.Speeds()), (LabelValues, kinds.Labels()),
-    (Mapping[str, str], kinds.Variables()),
+    (Mapping[str, str], kinds.Variables()), (bool, kinds.Flag()),
 ]  # fmt: skip
 
 

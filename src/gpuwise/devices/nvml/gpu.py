@@ -33,10 +33,11 @@ _GONE = frozenset(
 
 
 class Gpu:
-    """A GPU in this session with the driver, and its bus id, by which it is found again after it was lost."""
+    """A GPU in this session with the driver: its index there, and its bus id, by which it is found again when lost."""
 
-    def __init__(self, handle: Handle, bus_id: str, device: Device) -> None:
+    def __init__(self, handle: Handle, bus_id: str, device: Device, index: int = 0) -> None:
         self.handle = handle
+        self.index = index
         self.bus_id = bus_id
         self.device = device
         self.lost = False
@@ -117,7 +118,7 @@ def find_gpus(host: Host) -> tuple[list[Gpu], list[str]]:
     gpus, notes = [], []
     for index in range(_count()):
         try:
-            gpus.append(_open(pynvml.nvmlDeviceGetHandleByIndex(index), host))
+            gpus.append(_open(pynvml.nvmlDeviceGetHandleByIndex(index), host, index))
         except pynvml.NVMLError as error:
             notes.append(f"GPU {index} is left out: {error}")
     return gpus, notes
@@ -143,7 +144,7 @@ def _count() -> int:
     return 0
 
 
-def _open(handle: Handle, host: Host) -> Gpu:
+def _open(handle: Handle, host: Host, index: int) -> Gpu:
     name = pynvml.nvmlDeviceGetName(handle)
     kind = _type_of(name)
     _, memory = memory_bytes(handle)
@@ -155,7 +156,7 @@ def _open(handle: Handle, host: Host) -> Gpu:
         cores=_cores_near(handle, host),
         mig_enabled=mig_enabled(handle),
     )
-    gpu = Gpu(handle, pynvml.nvmlDeviceGetPciInfo(handle).busId, device)
+    gpu = Gpu(handle, pynvml.nvmlDeviceGetPciInfo(handle).busId, device, index)
     gpu.refresh()
     return gpu
 

@@ -13,7 +13,8 @@ from gpuwise.core.commands import MigSlice, Placement
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.host import Host, this_host
-from gpuwise.devices.machine import Device, DeviceInUseError, MachineError, NoGpusError, Reading, Where
+from gpuwise.devices.machine import NONE, Device, DeviceInUseError, MachineError, NoGpusError, Reading, Where
+from gpuwise.devices.nvml.choice import choose
 from gpuwise.devices.nvml.gpu import Gpu, find_gpus, nodes_of
 from gpuwise.devices.nvml.mps import Mps, MpsError
 from gpuwise.devices.nvml.partitioning import repartition
@@ -38,14 +39,20 @@ class NvmlMachine:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, mps: Path | None = None) -> NvmlMachine:
-        """The GPUs the driver lets this process use, with an MPS daemon in folder ``mps`` if that is given."""
+    def open(cls, mps: Path | None = None, chosen: Sequence[str] | None = None) -> NvmlMachine:
+        """The ``chosen`` GPUs, else those this process may use, with an MPS daemon in folder ``mps`` if it is given."""
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise NoGpusError(_WHY_NOT.get(error.value, f"NVML does not start ({error})")) from error
         host = this_host()
         gpus, notes = find_gpus(host)
+        try:
+            gpus, more = choose(gpus, chosen)
+        except MachineError:
+            _end_session()
+            raise
+        notes += more
         if not gpus:
             _end_session()
             raise NoGpusError("; ".join(notes) or "the NVIDIA driver sees no GPU")
@@ -83,6 +90,7 @@ class NvmlMachine:
             devices = [self._gpu(where).device for where in placement.devices()]
             uuids = self._uuids(placement)
         found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+        found["NVIDIA_VISIBLE_DEVICES"] = ",".join(uuids) or NONE
         daemon = self._mps_for(placement.sharing, devices)
         if daemon is not None:
             share = placement.milli / WHOLE_GPU_MILLI

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from gpuwise.core.commands import Reason, Why
 from gpuwise.core.records import JobRecord, QueueRecord
-from gpuwise.live.admission.dependencies import Dependencies
+from gpuwise.live.admission.arrays import ArrayLimits
+from gpuwise.live.admission.dependencies import Dependencies, Until
 from gpuwise.live.admission.fair_share import FairShare
 from gpuwise.live.admission.quotas import AdmissionError, LiveJob, Quotas, Stage, asked_milli, to_gpus, to_milli
 
-USER, DEPENDENCY, QUOTA, SHARE = "user", "dependency", "quota", "share"
+USER, DEPENDENCY, QUOTA, SHARE, ARRAY, BEGIN = "user", "dependency", "quota", "share", "array", "begin"
+NOT_YET = {Until.OK: "succeeded", Until.ANY: "ended", Until.NOT_OK: "failed"}
 
 
 class Admission:
@@ -20,12 +22,19 @@ class Admission:
         self.quotas = Quotas(queues)
         self.shares = FairShare(to_milli(max(gpus, 1.0)), self.quotas)
         self.dependencies = Dependencies()
+        self.begins: dict[str, float] = {}
+        """Jobs that may not start before a moment, with its Unix time."""
+        self._arrays = ArrayLimits()
         self._jobs: dict[str, LiveJob] = {}
         self._count = 0
 
     def __contains__(self, uid: object) -> bool:
         """Whether a job has not ended."""
         return uid in self._jobs
+
+    def has_tasks(self, array: str) -> bool:
+        """Whether an array has tasks that have not ended."""
+        return self.dependencies.has_tasks(array)
 
     def check_room(self, name: str, jobs: int) -> None:
         """Refuses more jobs than a queue may have."""
@@ -43,25 +52,45 @@ class Admission:
 
     def add(self, record: JobRecord) -> None:
         """A new job; `admit` may admit it."""
-        job = self._new(record)
+        job = self._new(record, record.request.after)
+        if job.array_limit and self._arrays.add(job.uid, job.array_limit):
+            job.causes.add(ARRAY)
+        if record.request.begin_s is not None:
+            self._begin_later(job, record.request.begin_s)
         self.shares.add(job, Stage.BLOCKED if job.causes else Stage.WAITING)
 
     def restore(self, record: JobRecord) -> None:
         """A job that was here before the service was restarted comes to the stage it had."""
-        job = self._new(record)
+        held = record.held.split(",")
+        job = self._new(record, record.request.after if DEPENDENCY in held else ())
         job.placed = record.attempts > 0
-        if USER in record.held.split(","):
+        if USER in held:
             job.causes.add(USER)
+        elif job.array_limit and self._arrays.add(job.uid, job.array_limit, waits=ARRAY in held):
+            job.causes.add(ARRAY)
+        if BEGIN in held and record.request.begin_s is not None:
+            self._begin_later(job, record.request.begin_s)
         if job.causes:
             self.shares.add(job, Stage.BLOCKED)
         else:
             self.shares.add(job, Stage.WAITING if record.held else Stage.ADMITTED)
 
-    def _new(self, record: JobRecord) -> LiveJob:
+    def _begin_later(self, job: LiveJob, begin_s: float) -> None:
+        self.begins[job.uid] = begin_s
+        job.causes.add(BEGIN)
+
+    def begin(self, unix: float) -> None:
+        """Lets jobs start whose time to begin is past."""
+        for uid in [uid for uid, begin_s in self.begins.items() if begin_s <= unix]:
+            del self.begins[uid]
+            self._unblock(self._jobs[uid], BEGIN)
+
+    def _new(self, record: JobRecord, after: Iterable[str]) -> LiveJob:
         request, asked = record.request, asked_milli(record.request)
         self._count += 1
-        job = LiveJob(record.uid, request.queue, asked, asked, (-request.priority, self._count))
-        if self.dependencies.add(record.uid, request.after):
+        limit = request.array_limit if "-" in record.uid else 0
+        job = LiveJob(record.uid, request.queue, asked, asked, (-request.priority, self._count), limit)
+        if self.dependencies.add(record.uid, after):
             job.causes.add(DEPENDENCY)
         self._jobs[record.uid] = job
         return job
@@ -81,25 +110,41 @@ class Admission:
         if job is None:
             return []
         self.shares.remove(job)
-        if not succeeded:
-            why = f"job {uid}, which it waits for, did not succeed"
-            return [(each, why) for each in self.dependencies.failed(uid)]
-        for each in self.dependencies.succeeded(uid):
+        self.begins.pop(uid, None)
+        self._leave_array(job)
+        outcome = self.dependencies.ended(uid, succeeded=succeeded)
+        for each in outcome.free:
             self._unblock(self._jobs[each], DEPENDENCY)
-        return []
+        why = f"job {uid}, which it waits for, did not {'fail' if succeeded else 'succeed'}"
+        return [(each, why) for each in outcome.never]
+
+    def _leave_array(self, job: LiveJob) -> None:
+        """Lets the next task of an array start in place of one that has ended or is on hold."""
+        if job.array_limit:
+            for each in self._arrays.remove(job.uid, job.array_limit):
+                self._unblock(self._jobs[each], ARRAY)
 
     def hold(self, uid: str) -> None:
         """Its user puts a job on hold; what it used of its queue's quota is free for others."""
         job = self._jobs[uid]
         if USER not in job.causes:
             job.causes.add(USER)
+            job.causes.discard(ARRAY)
             self.shares.move(job, Stage.BLOCKED)
+            self._leave_array(job)
 
     def release(self, uid: str) -> None:
         """Its user lets a job continue, as soon as `admit` admits it again."""
         job = self._jobs[uid]
         if USER in job.causes:
+            if job.array_limit and self._arrays.add(uid, job.array_limit):
+                job.causes.add(ARRAY)
             self._unblock(job, USER)
+
+    def set_priority(self, uid: str, priority: int) -> None:
+        """A job ranks otherwise among those of its queue."""
+        job = self._jobs[uid]
+        self.shares.reorder(job, (-priority, job.order[1]))
 
     def _unblock(self, job: LiveJob, cause: str) -> None:
         job.causes.discard(cause)
@@ -148,7 +193,12 @@ class Admission:
         if USER in causes:
             return Reason(Why.HELD)
         if DEPENDENCY in causes:
-            return Reason(Why.AFTER, {"ahead": self.dependencies.first(uid)})
+            until, ahead = self.dependencies.first(uid)
+            return Reason(Why.AFTER, {"ahead": ahead, "status": NOT_YET[until]})
+        if BEGIN in causes:
+            return Reason(Why.BEGIN, {"begin_s": self.begins[uid]})
+        if ARRAY in causes:
+            return Reason(Why.ARRAY, {"limit": job.array_limit})
         if QUOTA in causes:
             return Reason(Why.QUOTA, {**numbers, "limit": self.quotas.limit(job.queue) or 0.0})
         return Reason(Why.SHARE, numbers) if causes else None

@@ -110,6 +110,8 @@ class LiveJob:
     """Thousandths of GPUs it has, or asks for while it has none."""
     order: tuple[int, int]
     """By priority, then by submission."""
+    array_limit: int = 0
+    """Tasks of its array that may run at one time; 0 is no limit."""
     causes: set[str] = field(default_factory=set)
     """Why it is blocked."""
     placed: bool = False
@@ -163,6 +165,13 @@ class QueueUsage:
         """A job gets to a stage."""
         self._count(job, -1)
         job.stage = stage
+        self._count(job, 1)
+        self.changed.add(job)
+
+    def reorder(self, job: LiveJob, order: tuple[int, int]) -> None:
+        """A job ranks otherwise."""
+        self._count(job, -1)
+        job.order = order
         self._count(job, 1)
         self.changed.add(job)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gpuwise.core.assignments import Intent
 from gpuwise.core.commands import Placement
+from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.devices.machine import DeviceInUseError, MachineError
 from gpuwise.live.clock import Clock
@@ -158,9 +159,16 @@ class Reconciler:
         want = self._table.desired.of(uid)
         runs = self._table.of(uid)
         for run in runs:
+            self._set_time_limit(run)
             self._advance(run, want, self._table.goal(run, want) if run is runs[-1] else Goal.END)
         if not self._table.of(uid) and not self._reports.is_over(uid):
             self._begin(uid, want)
+
+    def _set_time_limit(self, run: Run) -> None:
+        """Its user may have changed it since the attempt was launched."""
+        with contextlib.suppress(GpuwiseError):  # a job that has ended
+            limit_s = self._launch_of(run.uid).request.time_limit_s
+            run.time_limit_s = math.inf if limit_s is None else limit_s
 
     def _begin(self, uid: str, want: DesiredJob) -> None:
         """Nothing runs of this job; what should?"""
@@ -180,12 +188,22 @@ class Reconciler:
             self.touch(uid)
         elif want.started:
             self._not_started(uid, want, Phase.FAILED, Cause.LOST, "nothing is left of it")
+        elif self._was_lost(attempt):
+            self._not_started(uid, want, Phase.FAILED, Cause.LOST, "its supervisor was lost while it was suspended")
         elif self._control.must_wait(uid, placement):
             self._waiting[uid] = math.inf
         elif not self._table.foreign_devices.isdisjoint(placement.devices()):
             self._not_started(uid, want, Phase.REFUSED, Cause.BUSY, "others than jobs of gpuwise compute on its GPUs")
         else:
             self._launch(attempt, want)
+
+    def _was_lost(self, attempt: Attempt) -> bool:
+        """Whether the attempt before was lost while it was suspended, and its job may not run twice."""
+        ended = self._folders.before(attempt).exit()
+        if not ended.lost or ended.asked:
+            return False
+        request = self._launch_of(attempt.uid).request
+        return not (request.retries or request.requeue)
 
     def _set_aside(self, attempt: Attempt) -> bool:
         """Moves the files of another service's job with the same name away; False if they are this job's own."""

@@ -15,6 +15,7 @@ from gpuwise.core.events import Event, JobSubmitted, WokeUp
 from gpuwise.core.job.needs import Forecast
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.observations import AttemptObserved, Phase
+from gpuwise.core.records import JobRecord
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock
 from gpuwise.live.controller import Controller
@@ -27,6 +28,7 @@ BUDGET_S = 2.0
 """How long a simulation may take; jobs that it does not reach have no estimate."""
 LEAST_AGE_S, AGE_PER_COST = 1.0, 20.0
 """Estimates are reused for a second, and for twenty times as long as they took to compute."""
+QUICK_S = 0.05
 TIMEOUT_S = 30.0
 HYPOTHETICAL = "(this job)"
 
@@ -54,6 +56,27 @@ class DryRun:
     """Jobs in the queue now."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueEstimates:
+    """The estimates of all jobs, and what each job did at the moment they are of."""
+
+    of_job: Mapping[str, Estimate]
+    then: Mapping[str, tuple[str, int]]
+    """Status, and how often it had been given GPUs."""
+
+    def fit(self, record: JobRecord) -> bool:
+        """Whether a job still does what it did then."""
+        return self.then.get(record.uid) == (record.status, record.attempts)
+
+    def of(self, record: JobRecord) -> Estimate:
+        """The estimate of a job; unknown if that is of another moment than its record."""
+        return self.of_job.get(record.uid, _UNKNOWN) if self.fit(record) else _UNKNOWN
+
+
+_UNKNOWN = Estimate()
+NONE = QueueEstimates({}, {})
+
+
 @dataclass(slots=True)
 class _Timeline:
     """What happened in a simulation."""
@@ -71,22 +94,41 @@ class Estimates:
         self._make_engine = make_engine
         self._clock = clock
         self._lock = threading.Lock()
-        self._queue: Mapping[str, Estimate] = {}
+        self._queue = NONE
+        self._cost_s = 0.0
         self._expires_s = -math.inf
         self._document = ""
         self._document_expires_s = -math.inf
 
-    def queue(self) -> Mapping[str, Estimate]:
-        """The estimates of all jobs that have not ended and are not on hold; may be a few seconds old."""
+    def queue(self, records: Sequence[JobRecord] = ()) -> QueueEstimates:
+        """The estimates of all jobs that have not ended and are not on hold; may be a few seconds old.
+
+        They are computed again at once if that is quick and one of the records is newer.
+        """
         with self._lock:
-            if monotonic() >= self._expires_s:
+            is_stale = self._cost_s < QUICK_S and not all(map(self._queue.fit, records))
+            if is_stale:
+                self._document_expires_s = -math.inf
+            if is_stale or monotonic() >= self._expires_s:
                 began = monotonic()
-                engine = from_json(self._state(), self._make_engine)
-                timeline = look_ahead(engine, self._clock.now_s())
-                uids = timeline.starts.keys() | timeline.finishes.keys()
-                self._queue = {uid: self._estimate(timeline, uid) for uid in uids}
-                self._expires_s = monotonic() + max(LEAST_AGE_S, AGE_PER_COST * (monotonic() - began))
+                self._queue = self._computed()
+                self._cost_s = monotonic() - began
+                self._expires_s = monotonic() + max(LEAST_AGE_S, AGE_PER_COST * self._cost_s)
             return self._queue
+
+    @property
+    def latest(self) -> QueueEstimates:
+        """The last estimates, whatever their age; does not wait."""
+        return self._queue
+
+    def _computed(self) -> QueueEstimates:
+        engine = from_json(self._state(), self._make_engine)
+        state = engine.state
+        rows = range(len(state.jobs))
+        then = {state.jobs.ids[row]: (state.status(row).name.lower(), state.jobs.placements.item(row)) for row in rows}
+        timeline = look_ahead(engine, self._clock.now_s())
+        uids = timeline.starts.keys() | timeline.finishes.keys()
+        return QueueEstimates({uid: self._estimate(timeline, uid) for uid in uids}, then)
 
     def _state(self) -> str:
         """The state as a document, at most a second old: writing it delays the controller."""

@@ -63,6 +63,14 @@ class JobLogs:
             data = data[: len(data) - _cut_off(data)] or data
         return Piece(data.decode("utf-8", _ERRORS).encode(), start, start + len(data), size)
 
+    def is_alive(self, uid: str) -> bool:
+        """Whether processes of a job may still be there: an attempt of it is claimed and has no end."""
+        if not _UID.fullmatch(uid):
+            raise InvalidError(f"{uid!r} is not the id of a job")
+        marks = (self._folder.parent / "live").glob(f"{uid}.*")
+        attempts = [self._folder / uid / "attempts" / mark.name.rpartition(".")[2] for mark in marks]
+        return any(os.path.lexists(each / "claim") and not os.path.lexists(each / "exit.json") for each in attempts)
+
     def _open(self, uid: str) -> int | None:
         """The log as an open file; None while there is none. No symbolic link below the folder is followed."""
         if not _UID.fullmatch(uid):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from gpuwise.core.commands import Reason
+from gpuwise.core.job.needs import Source
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
 from gpuwise.core.records import AttemptRecord, JobRecord, UserRole
+from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.audit import Audit
-from gpuwise.service.live.errors import NotFoundError
-from gpuwise.service.live.estimates import DryRun, Estimates
+from gpuwise.service.live.errors import InvalidError, NoAnswerError, NotFoundError
+from gpuwise.service.live.estimates import NONE, DryRun, Estimates
 from gpuwise.service.live.threads import WorkerPool, result_of
 
 
@@ -34,6 +39,20 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUser:
+    """A job that has GPUs for which another job waits."""
+
+    uid: str
+    user: str
+    gpus: float
+    placement: str
+    finish_at: float | None
+    """When it is estimated to end; None is not known."""
+    is_guess: bool
+    """Whether its run time is only assumed."""
+
+
+@dataclass(frozen=True, slots=True)
 class WhyWaiting:
     """Why a job waits, or what it does instead."""
 
@@ -41,6 +60,8 @@ class WhyWaiting:
     reason: Reason | None
     position: int | None
     """Its position in the queue, from 1; None if it is not in the queue."""
+    users: Sequence[GpuUser] = ()
+    """Jobs that have GPUs it could use, those that are estimated to end first before others."""
 
     @property
     def text(self) -> str:
@@ -67,16 +88,23 @@ class Jobs:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    async def job(self, caller: Caller, uid: str) -> JobRecord:
-        """One job; another user's is not found."""
+    async def any_job(self, uid: str) -> JobRecord:
+        """One job, of any user; what others may not see of it is left out by who shows it."""
         record = self._controller.live(uid) or await self._workers.run(self._store.job, uid)
-        if record is None or not caller.principal.may_see(record):
+        if record is None:
             raise NotFoundError(f"there is no job {uid!r}")
         return record
 
+    async def job(self, caller: Caller, uid: str) -> JobRecord:
+        """One job, with all its details: one's own, or an administrator asks."""
+        record = await self.any_job(uid)
+        if not caller.principal.may_see(record):
+            raise NotFoundError(_not_yours(uid))
+        return record
+
     async def jobs(self, caller: Caller, query: Query) -> list[JobRecord]:
-        """Jobs, newest first, as they are now."""
-        if caller.principal.role is not UserRole.ADMIN:
+        """Jobs of all users, newest first, as they are now; by name one's own only, since names are details."""
+        if query.name is not None and caller.principal.role is not UserRole.ADMIN:
             if query.user not in (None, caller.user):
                 return []
             query = replace(query, user=caller.user)
@@ -95,10 +123,27 @@ class Jobs:
         if is_over(record):
             return WhyWaiting(record, None, None)
         reason, position = await result_of(self._controller.ask(lambda intake: _reason_and_position(intake, uid)))
-        return WhyWaiting(self._controller.live(uid) or record, reason, position)
+        users = await self._gpu_users(uid) if reason is not None and position is not None else ()
+        return WhyWaiting(self._controller.live(uid) or record, reason, position, users)
+
+    async def _gpu_users(self, uid: str) -> list[GpuUser]:
+        """The jobs that have GPUs which a job could use, with the queue's estimates of their ends."""
+        placed = await result_of(self._controller.ask(lambda intake: _placed_where(intake, uid)))
+        try:
+            estimates = await self._estimators.run(self._estimates.queue)
+        except NoAnswerError:
+            estimates = NONE
+        found = []
+        for each, gpus in placed:
+            if (record := self._controller.live(each)) is not None:
+                finish_at = estimates.of(record).finish_at
+                guess = record.duration_source == Source.DEFAULT
+                found.append(GpuUser(each, record.user, gpus, record.placement, finish_at, guess))
+        return sorted(found, key=lambda each: (math.inf if each.finish_at is None else each.finish_at, each.uid))
 
     async def dry_run(self, caller: Caller, request: JobRequest) -> DryRun:
         """The forecast for a job; nothing is submitted."""
+        await self._workers.run(_check_folder, request)
         return await self._estimators.run(self._estimates.dry_run, request, caller.user)
 
     def is_over(self, uid: str) -> bool:
@@ -114,6 +159,7 @@ class Jobs:
         """Submits a job or an array; sent again with the same key, it returns the jobs of the first time."""
 
         async def submitted() -> list[JobRecord]:
+            await self._workers.run(_check_folder, request)
             records = await result_of(self._controller.submit([request], caller.user, key))
             if key is not None and not _is_request_of(records, request):
                 raise NotPossibleError(f"the idempotency key {key!r} was used for another job; use a new one")
@@ -132,6 +178,21 @@ class Jobs:
     async def resume(self, caller: Caller, uid: str) -> list[JobRecord]:
         """Ends a suspension."""
         return await self._change(caller, "resume", uid, self._controller.resume)
+
+    async def hold(self, caller: Caller, uid: str) -> list[JobRecord]:
+        """Puts a job, or the tasks of an array, on hold that have not started."""
+        return await self._change(caller, "hold", uid, self._controller.hold)
+
+    async def requeue(self, caller: Caller, uid: str) -> list[JobRecord]:
+        """Stops a job, or all tasks of an array, and puts it into the queue again."""
+        return await self._change(caller, "requeue", uid, lambda uids: self._controller.requeue(uids, caller.user))
+
+    async def update(self, caller: Caller, uid: str, wanted: Mapping[str, Any]) -> list[JobRecord]:
+        """Changes priority, time limit or deadline of a job, or of all tasks of an array."""
+        if not wanted:
+            raise InvalidError("nothing to change; give priority, time_limit_s or deadline_s")
+        action = "update " + ", ".join(f"{name} to {value}" for name, value in wanted.items())
+        return await self._change(caller, action, uid, lambda uids: self._controller.update(uids, wanted))
 
     async def resize(self, caller: Caller, uid: str, gpus: int) -> list[JobRecord]:
         """Changes the number of GPUs of an elastic job."""
@@ -160,7 +221,7 @@ class Jobs:
         found = [live] if live else await self._workers.run(self._store.jobs, uids=[uid], limit=MAX_ARRAY)
         seen = [self._controller.live(each.uid) or each for each in found if caller.principal.may_see(each)]
         if not seen:
-            raise NotFoundError(f"there is no job {uid!r}")
+            raise NotFoundError(_not_yours(uid) if found else f"there is no job {uid!r}")
         return seen
 
     async def _refreshed(self, uid: str, records: Sequence[JobRecord]) -> list[JobRecord]:
@@ -182,6 +243,33 @@ def _reason_and_position(intake: JobIntake, uid: str) -> tuple[Reason | None, in
     if row not in state.waiting:
         return reason, None
     return reason, next(place for place, job in enumerate(state.waiting, start=1) if job == row)
+
+
+def _placed_where(intake: JobIntake, uid: str) -> list[tuple[str, float]]:
+    """The jobs on nodes that a job may use, each with its GPUs."""
+    state = intake.engine.state
+    row = state.jobs.row_of.get(uid)
+    if row is None:
+        return []
+    shape = state.jobs.shape_of(row)
+    types, allowed = state.capacity.types_for(shape), state.capacity.required(shape)
+    usable = {node for node, _ in state.nodes.present() if state.nodes.type_of[node] in types and allowed >> node & 1}
+    return [
+        (state.jobs.ids[job], placement.gpus * placement.milli / WHOLE_GPU_MILLI)
+        for job, placement in state.placed.items()
+        if placement.gpus and usable.intersection(placement.nodes)
+    ]
+
+
+def _not_yours(uid: str) -> str:
+    return f"job {uid} is another user's; its details are for its user and administrators"
+
+
+def _check_folder(request: JobRequest) -> None:
+    """Refuses a working folder that does not exist here."""
+    if request.workdir and not os.path.isdir(request.workdir):
+        kind = "is not a folder" if os.path.exists(request.workdir) else "does not exist"
+        raise NotPossibleError(f"workdir is {request.workdir!r}, which {kind} on the machine that runs the job")
 
 
 def _is_request_of(records: Sequence[JobRecord], request: JobRequest) -> bool:

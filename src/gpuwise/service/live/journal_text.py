@@ -50,6 +50,8 @@ def _device(body: Body, names: Names) -> str:
 
 
 def _failed(body: Body, names: Names) -> str:
+    if body.get("kind") == "requeued":
+        return f"was {body['cause']}"
     return f"failed: {body['cause']}" + ("; it will be retried" if body["will_retry"] else "")
 
 
@@ -66,6 +68,13 @@ def _revised(body: Body, names: Names) -> str:
         parts.append(f"memory {format_bytes(body['gpu_memory_bytes'])}")
     if body.get("gpu_util_frac") is not None:
         parts.append(f"{100 * body['gpu_util_frac']:.0f}% of a GPU's time")
+    asked = []
+    if body.get("priority") is not None:
+        asked.append(f"has priority {body['priority']} now")
+    if body.get("deadline_s") is not None:
+        asked.append("has no deadline now" if body["deadline_s"] == "inf" else "has another deadline now")
+    if asked and not parts:
+        return ", ".join(asked)
     return ": ".join(filter(None, ("has a new forecast", ", ".join(parts))))
 
 

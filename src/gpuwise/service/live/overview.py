@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuwise.core.cluster.capacity import Claim
@@ -21,7 +21,7 @@ from gpuwise.live.intake import JobIntake
 from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.errors import NoAnswerError
-from gpuwise.service.live.estimates import Estimate, Estimates
+from gpuwise.service.live.estimates import NONE, Estimate, Estimates, QueueEstimates
 from gpuwise.service.live.threads import WorkerPool, result_of
 
 ESTIMATE_TIMEOUT_S = 5.0
@@ -101,7 +101,7 @@ class ServiceInfo:
 
 
 class Overview:
-    """What all users may see of the cluster, and what a caller may see of the queue."""
+    """What all users may see of the cluster and of the queue."""
 
     def __init__(
         self,
@@ -135,22 +135,23 @@ class Overview:
         """The caller's jobs that have not ended; an administrator's are all."""
         return [record for record in self._controller.live_records() if caller.principal.may_see(record)]
 
-    async def queue(self, caller: Caller, limit: int) -> list[QueueEntry]:
+    async def queue(self, limit: int, user: str | None = None) -> list[QueueEntry]:
         """Jobs that have not ended: those on GPUs, then the queue, then those that may not start yet."""
-        mine = {record.uid: record for record in self.visible(caller)}
-        entries = await result_of(self._controller.ask(lambda intake: _entries(intake, mine.keys(), limit)))
-        estimates, unknown = await self._queue_estimates(), Estimate()
-        return [
-            QueueEntry(self._controller.live(uid) or mine[uid], gpus, position, why, estimates.get(uid, unknown))
-            for uid, gpus, position, why in entries
-        ]
 
-    async def _queue_estimates(self) -> Mapping[str, Estimate]:
+        def at_once(intake: JobIntake) -> list[tuple[JobRecord, int | None, int | None, str]]:
+            live = {uid: each for uid, each in intake.job_records.shown.items() if user in (None, each.user)}
+            return [(live[uid], gpus, at, why) for uid, gpus, at, why in _entries(intake, live.keys(), limit)]
+
+        entries = await result_of(self._controller.ask(at_once))
+        estimates = await self._queue_estimates([record for record, *_ in entries])
+        return [QueueEntry(record, gpus, at, why, estimates.of(record)) for record, gpus, at, why in entries]
+
+    async def _queue_estimates(self, records: Sequence[JobRecord]) -> QueueEstimates:
         """Empty if they take too long: a queue without estimates is better than no answer."""
         try:
-            return await self._estimators.run(self._estimates.queue, timeout_s=ESTIMATE_TIMEOUT_S)
+            return await self._estimators.run(self._estimates.queue, records, timeout_s=ESTIMATE_TIMEOUT_S)
         except NoAnswerError:
-            return {}
+            return NONE
 
     async def queue_usage(self) -> Mapping[str, tuple[float, int]]:
         """Of each queue with jobs: GPUs allocated or waited for, and number of jobs."""
@@ -162,7 +163,9 @@ class Overview:
 
     def trouble(self) -> str:
         """What is wrong now, as far as the controller knows; empty is nothing."""
-        return self._controller.trouble
+        left_out = getattr(self._controller.store, "unreadable", {})
+        unread = f"records that cannot be read are left out: {', '.join(sorted(left_out)[:10])}" if left_out else ""
+        return "; ".join(filter(None, (self._controller.trouble, unread)))
 
     async def is_healthy(self) -> bool:
         """Whether the controller has no trouble and answers; asked at most once a second."""

@@ -13,9 +13,12 @@ from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.estimates import Estimates
 from gpuwise.service.live.events import EventFeed
 from gpuwise.service.live.job_logs import JobLogs
+from gpuwise.service.live.job_tables import JobTables
 from gpuwise.service.live.jobs import Jobs
 from gpuwise.service.live.overview import Overview, Readings, ServiceInfo
+from gpuwise.service.live.terminals import Terminals
 from gpuwise.service.live.threads import WorkerPool
+from gpuwise.service.live.usage import Usage
 
 
 class Service:
@@ -35,8 +38,11 @@ class Service:
         self.audit = Audit(controller)
         self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates)
         self.logs = JobLogs(jobs_folder)
+        self.terminals = Terminals(self.jobs, jobs_folder)
         self.overview = Overview(controller, self.workers, estimators, estimates, readings, info, switching)
+        self.tables = JobTables(controller, self.overview, self.workers, estimators, estimates)
         self.admin = Admin(controller, self.access, self.workers, self.audit)
+        self.usage = Usage(controller, self.workers)
         self.feed = EventFeed(controller, self.access, self.workers)
         self._pools = (self.workers, estimators)
 

@@ -20,12 +20,13 @@ from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.devices import this_machine
 from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
-from gpuwise.live.clock import Clock
+from gpuwise.live.clock import Clock, Repeating
 from gpuwise.live.controller import Controller
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine
+from gpuwise.live.space import SpaceReserve
 from gpuwise.live.submissions import JOBS_PER_USER, UserLimits
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
 from gpuwise.policies.placing.roles import with_roles
@@ -34,6 +35,7 @@ from gpuwise.predict.rates import PredictedRates
 from gpuwise.predict.sharing.contention import MPS, TIME_SLICE
 from gpuwise.service.live.access import Access, digest_of
 from gpuwise.service.live.estimates import Estimates
+from gpuwise.service.live.generation import MARK_EVERY_S, Generation
 from gpuwise.service.live.overview import ServiceInfo
 from gpuwise.service.live.retention import Retention
 from gpuwise.service.live.service import Service
@@ -58,6 +60,8 @@ class Settings:
     placement: str | None = None
     devices: int | None = None
     """Number of CPU stand-ins, in place of the machine's GPUs."""
+    gpus: tuple[str, ...] | None = None
+    """Indexes or UUIDs of the GPUs to manage; None is those of CUDA_VISIBLE_DEVICES, else all."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of this machine, by key."""
     mps: bool = False
@@ -84,10 +88,14 @@ class LocalDeployment:
             parts.callback(self.folder.close)
             self.store = parts.enter_context(closing(open_store(settings.database or self.folder.database)))
             self.store.claim()
+            self.generation = Generation(self.folder.path, self.store)
             mps = self.folder.mps if settings.mps else None
-            self.machine: Machine = parts.enter_context(closing(this_machine(devices=settings.devices, mps=mps)))
+            machine = this_machine(devices=settings.devices, mps=mps, gpus=settings.gpus)
+            self.machine: Machine = parts.enter_context(closing(machine))
             self.clock = Clock(float(self.store.meta("epoch", repr(time.time()))))
             self.controller = self._controller(make_engine)
+            parts.callback(self.generation.mark)
+            parts.enter_context(closing(Repeating("generation", MARK_EVERY_S, self.generation.mark)))
             parts.callback(self.controller.stop)
             self.service = parts.enter_context(closing(self._service(make_engine)))
             self.token = self._owner_token(self.service.access)
@@ -112,6 +120,7 @@ class LocalDeployment:
             fallback=engine_maker(FALLBACK_POLICY, settings.placement, settings.seed, None, mps=settings.mps),
             limits=UserLimits(settings.jobs_per_user),
             layouts=self.machine.layout(),
+            space=SpaceReserve(self.folder.path),
         )
 
     def _launch_of(self, uid: str) -> LaunchSpec:
@@ -124,7 +133,7 @@ class LocalDeployment:
         info = ServiceInfo(
             placement=self.settings.placement or DEFAULT_PLACER,
             store=self.store.place,
-            notes=tuple(self.machine.notes),
+            notes=(*self.machine.notes, *filter(None, (self.generation.note,))),
             started_at=time.time(),
         )
         estimates = Estimates(self.controller, make_engine, self.clock)

@@ -14,6 +14,8 @@ from gpuwise.sim.traces.source import Source
 COMMAND = (
     "sacct -a -P -X --format=JobID,User,Account,Submit,Start,End,ElapsedRaw,State,ReqTRES,AllocTRES,Timelimit,Priority"
 )
+RAW_ID = "JobIDRaw"
+"""The number of each job or task, which sacct prints in place of JobID or beside it."""
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
 OUTCOME_OF_STATE = {
     "COMPLETED": "succeeded",
@@ -28,7 +30,7 @@ MEMORY_UNITS = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 
 
 def sniff_sacct(head: str) -> bool:
     """Whether the first line is a header of sacct's, with or without bars."""
-    return "JobID" in head.split("\n", 1)[0].replace("|", " ").split()
+    return not {"JobID", RAW_ID}.isdisjoint(head.split("\n", 1)[0].replace("|", " ").split())
 
 
 def read_sacct(source: Source) -> Reading:
@@ -37,10 +39,12 @@ def read_sacct(source: Source) -> Reading:
     GPUs, CPUs and memory are those of AllocTRES, or of ReqTRES, or GPUs of AllocGRES (the job's total) or of ReqGRES
     (each node's). GPU types only bind when the job asked for one (ReqTRES). Tasks of an array are jobs of their own;
     the parts of a heterogeneous job (123+0, 123+1) are one job. Left out: steps of a job, unfinished jobs, jobs that
-    never ran or ran for 0 s, and earlier runs of a requeued job. Jobs without GPUs stay, with gpus = 0.
+    never ran or ran for 0 s, and earlier runs of a requeued job. Jobs without GPUs stay, with gpus = 0. Without JobID
+    it is JobIDRaw that counts, which is another number for each part of a heterogeneous job: those stay apart.
     """
     rows = _read(source)
-    ids = rows.text("JobID")
+    id_column = "JobID" if "JobID" in rows else RAW_ID
+    ids = rows.text(id_column)
     rows.leave_out(ids.str.contains(".", literal=True).to_numpy(), "steps of a job")
     state = rows.text("State").str.extract(r"^(\w+)").fill_null("")
     rows.leave_out(state.is_in(UNFINISHED).to_numpy(), "unfinished jobs")
@@ -52,7 +56,7 @@ def read_sacct(source: Source) -> Reading:
     tenant = _first_filled(rows.text("Account"), rows.text("User"))
     submit_s = rows.time("Submit", LAYOUT, epoch=True)
     reading = rows.finish(
-        id_column="JobID",
+        id_column=id_column,
         submit_s=submit_s,
         duration_s=duration_s,
         gpus=_gpus(rows, tres),
@@ -70,7 +74,7 @@ def _read(source: Source) -> Rows:
     if "|" not in source.head().split("\n", 1)[0]:
         raise TraceError(f"{source.name}: sacct's fields are not separated by bars; print them with\n  {COMMAND}")
     rows = read_rows(source, "|")
-    rows.require(("JobID", "Submit"), f"\nprint the jobs with\n  {COMMAND}")
+    rows.require(("Submit",) if RAW_ID in rows else ("JobID", "Submit"), f"\nprint the jobs with\n  {COMMAND}")
     timed = "Elapsed" in rows or "ElapsedRaw" in rows or ("Start" in rows and "End" in rows)
     if not timed:
         rows.require(("ElapsedRaw",), f"\nprint the jobs with\n  {COMMAND}")

@@ -17,8 +17,8 @@ const bar = (device) => {
 
 const resident = (job) =>
   h("li", {},
-    job.id === null
-      ? h("span", {}, h("span", { class: "swatch other", "aria-hidden": "true" }), "another user's job")
+    job.id == null
+      ? h("span", {}, h("span", { class: "swatch other", "aria-hidden": "true" }), job.user ? `a job of ${job.user}` : "another user's job")
       : jobLink(job),
     h("span", {}, percent(job.frac)));
 

@@ -1,26 +1,27 @@
 // Jobs that have ended, newest first, with their outcomes.
 import { h } from "./dom.js";
 import { duration, figure, moment } from "./format.js";
-import { empty, jobLink, section, statusOf, table } from "./parts.js";
+import { jobLink, statusOf, userOf } from "./parts.js";
+import { arrayName, arrayStates, isSorted, jobTable } from "./tables.js";
 
 const waited = (job) => duration((job.started_at ?? job.ended_at) - job.submitted_at);
 const took = (job) => duration(job.ended_at - job.submitted_at);
 const outcome = (job) => [statusOf(job), job.why_ended && h("small", {}, job.why_ended)];
 
 const COLUMNS = [
-  ["Job", jobLink],
-  ["Outcome", outcome, "text"],
-  ["Final loss", (job) => figure(job.loss)],
-  ["Waited", waited],
-  ["Completion time", took],
-  ["Device time", (job) => duration(job.gpu_s)],
-  ["Suspended", (job) => (job.preemptions ? `${job.preemptions} ×` : "never")],
-  ["Ended", (job) => moment(job.ended_at)],
+  ["Job", jobLink, "", "job", arrayName],
+  ["User", userOf, "text", "user", ({ job }) => userOf(job)],
+  ["Outcome", outcome, "text", "status", ({ array }) => arrayStates(array)],
+  ["Final loss", (job) => figure(job.loss), "", "loss"],
+  ["Waited", waited, "", "waited"],
+  ["Completion time", took, "", "took"],
+  ["Device time", (job) => duration(job.gpu_s), "", "gpu_s"],
+  ["Suspended", (job) => (job.preemptions ? `${job.preemptions} ×` : "never"), "", "preemptions"],
+  ["Ended", (job) => moment(job.ended_at), "", "ended"],
 ];
 
-export const ended = ({ ended: answer }, most = 200) => {
-  if (!answer) return section("ended", "Ended", "Loading …");
-  const jobs = answer.jobs.toSorted((a, b) => b.ended_at - a.ended_at).slice(0, most);
-  return section("ended", "Ended", "Newest first. Device time is time × devices × share, over all attempts.",
-    jobs.length ? table("Jobs that have ended", COLUMNS, jobs) : empty("No job has ended yet."));
-};
+export const ended = (limit) =>
+  jobTable("ended", "Ended", {
+    caption: "Jobs that have ended", order: "newest first", columns: COLUMNS, limit, none: "No job has ended yet.",
+    hint: `${isSorted("ended") ? "" : "Newest first. "}Device time is time × devices × share, over all attempts.`,
+  });

@@ -36,7 +36,8 @@ export const figure = (number) => {
 };
 
 export const gpus = (job) => {
-  const number = `${job.gpus} ${job.gpus === 1 ? "device" : "devices"}`;
+  if (!known(job.gpus)) return "–";
+  const number = `${job.gpus}\u00a0${job.gpus === 1 ? "device" : "devices"}`;
   return job.gpu_frac < 1 ? `${percent(job.gpu_frac)} of ${number}` : number;
 };
 

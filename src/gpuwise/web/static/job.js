@@ -2,14 +2,15 @@
 import { h } from "./dom.js";
 import { bytes, count, duration, figure, gpus, moment } from "./format.js";
 import { entries } from "./feed.js";
-import { ENDED, facts, isOnHold, jobHref, progress, section, statusOf, table } from "./parts.js";
+import { ENDED, facts, isOnHold, jobHref, progress, section, speed, statusOf, table } from "./parts.js";
 
 const action = (job, name, text, danger) =>
   h("button",
     { type: "button", "data-key": name, "data-action": name, "data-job": job.id, class: danger && "danger" }, text);
 
 const actions = (job, status) => {
-  if (ENDED.includes(job.status) || status?.role === "viewer") return null;
+  const mayChange = status?.role === "admin" || (status?.role === "user" && status.user === job.user);
+  if (ENDED.includes(job.status) || !mayChange) return null;
   return h("div", { class: "actions" },
     isOnHold(job) ? action(job, "resume", "Resume") : action(job, "suspend", "Suspend"),
     action(job, "cancel", "Cancel job", true));
@@ -30,7 +31,7 @@ const numbers = (job) => facts([
   ["where", job.placement || "no device"],
   ["progress", progress(job)],
   ["loss", figure(job.loss)],
-  ["speed", job.samples_per_s === null ? "–" : `${figure(job.samples_per_s)} samples/s`],
+  ["speed", speed(job)],
   ["device time", duration(job.gpu_s)],
   ["suspended", job.preemptions ? `${job.preemptions} ×` : "never"],
   ["peak memory", bytes(job.peak_memory_bytes)],
@@ -42,7 +43,7 @@ const times = (job) => facts([
   job.estimated_start && ["start, estimated", moment(job.estimated_start)],
   job.estimated_finish && ["finish, estimated", moment(job.estimated_finish)],
   job.ended_at && ["ended", moment(job.ended_at)],
-  ["forecast run time", [duration(job.duration_s), h("small", {}, between(job) + SOURCES[job.duration_source])]],
+  ["forecast run time", [duration(job.duration_s), h("small", {}, between(job) + (SOURCES[job.duration_source] ?? ""))]],
   job.deadline_s && ["deadline", moment(job.deadline_s)],
 ]);
 
@@ -52,14 +53,21 @@ const asked = (job) => facts([
   ["user", job.user],
   ["queue", job.queue],
   ["priority", String(job.priority)],
-  job.after.length > 0 && ["after", after(job)],
-  job.array_index !== null && ["array index", String(job.array_index)],
+  job.after?.length > 0 && ["after", after(job)],
+  job.array_index != null && ["array index", String(job.array_index)],
   job.failures > 0 && ["failed attempts", String(job.failures)],
   job.out_of_memory > 0 && ["out of memory", `${job.out_of_memory} ×`],
-  job.ended_at && job.exit_code !== null && ["exit code", String(job.exit_code)],
-  ["command", h("code", {}, job.command.join(" ")), "wide"],
+  job.ended_at && job.exit_code != null && ["exit code", String(job.exit_code)],
+  job.command && ["command", h("code", {}, job.command.join(" ")), "wide"],
   job.workdir && ["folder", h("code", {}, job.workdir), "wide"],
 ]);
+
+const allFacts = (job) => [numbers(job), times(job), asked(job)];
+
+const publicFacts = (job) => [
+  facts([["status", statusOf(job)], ["user", job.user], ["needs", gpus(job)]]),
+  h("p", { class: "hint" }, "Its user and administrators see more."),
+];
 
 const ATTEMPTS = [
   ["Attempt", (attempt) => String(attempt.number)],
@@ -78,18 +86,18 @@ const why = (job, { why: answer }) => {
 };
 
 export const job = (state) => {
-  const { job: answer, attempts, events, queue } = state;
+  const { job: answer, attempts, events, estimates } = state;
   if (!answer || answer.missing) return section("job", "Job", answer?.missing ?? "Loading …");
-  const { estimated_start, estimated_finish } = queue?.jobs.find((each) => each.id === answer.id) ?? {};
+  const { estimated_start, estimated_finish } = estimates?.rows?.map((row) => row.job).find(({ id }) => id === answer.id) ?? {};
   const known = { ...answer, estimated_start, estimated_finish };
   const own = events.filter((event) => event.job === known.id);
   return [
     h("div", { class: "title", "data-key": "title" },
-      h("h2", {}, `Job ${known.id}`, h("span", { class: "soft" }, ` ${known.name}`)), actions(known, state.status)),
-    h("div", { "data-key": "facts", class: "stack" }, why(known, state), numbers(known), times(known), asked(known)),
-    section("attempts", `Attempts (${count(known.attempts)})`, null,
+      h("h2", {}, `Job ${known.id}`, h("span", { class: "soft" }, ` ${known.name ?? ""}`)), actions(known, state.status)),
+    h("div", { "data-key": "facts", class: "stack" }, why(known, state), known.command ? allFacts(known) : publicFacts(known)),
+    known.command && section("attempts", `Attempts (${count(known.attempts)})`, null,
       table("Attempts", ATTEMPTS, (attempts?.attempts ?? []).map((each) => ({ ...each, key: each.number })))),
-    section("log", "Log", null,
+    known.command && section("log", "Log", null,
       h("pre", {
         id: "log", "data-key": `log-${known.id}`, "data-own": true, tabindex: 0, "aria-label": `log of job ${known.id}`,
       })),

@@ -6,6 +6,7 @@ import { showLog, stopLog } from "./log.js";
 import { want } from "./poll.js";
 import { bannerText, head, login } from "./shell.js";
 import { onChange, state } from "./state.js";
+import { listenToTables } from "./tables.js";
 import { viewOf } from "./views.js";
 
 const at = (id) => document.getElementById(id);
@@ -52,6 +53,7 @@ const go = () => {
 addEventListener("hashchange", go);
 setInterval(redraw, 1000); // so that "5s ago" becomes "6s ago"
 listenToUser();
+listenToTables();
 onChange(redraw);
 go();
 start();

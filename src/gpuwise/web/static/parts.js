@@ -1,6 +1,6 @@
 // What several views are made of.
 import { h } from "./dom.js";
-import { count, percent } from "./format.js";
+import { count, figure, percent } from "./format.js";
 
 export const ENDED = ["succeeded", "failed", "cancelled"];
 export const ON_DEVICES = ["starting", "running", "suspending"];
@@ -8,7 +8,7 @@ export const ON_DEVICES = ["starting", "running", "suspending"];
 export const jobHref = (id) => `#/job/${encodeURIComponent(id)}`;
 
 // A job has the same colour wherever it is shown; neighbours in an array have different ones.
-export const colour = (id) => (id === null ? "other" : `c${id.split("-").reduce((sum, part) => sum + Number(part), 0) % 8}`);
+export const colour = (id) => (id == null ? "other" : `c${id.split("-").reduce((sum, part) => sum + Number(part), 0) % 8}`);
 
 export const jobLink = (job) =>
   h("a", { class: "job", href: jobHref(job.id) },
@@ -24,7 +24,12 @@ const HINTS = {
 };
 
 // Whether its user has put it on hold; other reasons why a job waits are in `why`.
-export const isOnHold = (job) => job.held.split(",").includes("user");
+export const isOnHold = (job) => (job.held ?? "").split(",").includes("user");
+
+export const speed = (job) => (job.samples_per_s == null ? "–" : `${figure(job.samples_per_s)} samples/s`);
+
+// Whose it is, and the queue if it is not the usual one.
+export const userOf = (job) => [job.user || "–", job.queue && job.queue !== "default" && h("small", {}, job.queue)];
 
 export const statusOf = (job) => {
   const held = isOnHold(job) && !ON_DEVICES.includes(job.status) && !ENDED.includes(job.status);
@@ -47,7 +52,7 @@ export const table = (caption, columns, rows) =>
     h("thead", {}, h("tr", {}, columns.map(([heading, , kind]) => h("th", { scope: "col", class: kind }, heading)))),
     h("tbody", {}, rows.map((row) => h("tr", { "data-key": `row-${row.key ?? row.id}` }, columns.map(cellOf(row))))));
 
-const cellOf = (row) => ([heading, content, kind = ""], column) => {
+export const cellOf = (row) => ([heading, content, kind = ""], column) => {
   const shown = content(row);
   const attributes = { class: shown === "–" ? `${kind} none` : kind, "data-label": heading };
   return column ? h("td", attributes, h("div", {}, shown)) : h("th", { ...attributes, scope: "row" }, h("div", {}, shown));

@@ -5,8 +5,10 @@ import { changed, state } from "./state.js";
 const AT_MOST_EVERY_MS = 1000;
 const BUSY_MS = 2000; // progress is not an event, so the lists are read while there are jobs
 const IDLE_MS = 10_000;
+const MISSING = [403, 404]; // not there, or not for this user
 
-let wanted = {};
+let wanted = () => ({});
+const known = new Set(); // the lists that were read
 let readAt = -Infinity;
 let dueAt = 0;
 let wake = () => {};
@@ -19,38 +21,43 @@ const within = (ms) => {
 // Reads the lists again soon.
 export const pollSoon = () => within(AT_MOST_EVERY_MS);
 
-// Names the lists that are needed, with their paths, and reads them at once.
-export const want = (lists) => {
-  wanted = lists;
+// Reads the lists again at once.
+export const pollNow = () => {
   readAt = -Infinity;
   pollSoon();
 };
 
+// Gives the function that names the lists that are needed, with their paths, and reads them at once.
+export const want = (lists) => {
+  wanted = lists;
+  pollNow();
+};
+
 export const forget = () => {
-  for (const name of Object.keys(wanted)) delete state[name];
+  for (const name of known) delete state[name];
 };
 
 const read = async (name, path) => {
-  const asked = wanted;
   const answer = await get(path).catch((error) => {
-    if (error instanceof ApiError && error.status === 404) return { missing: error.message };
+    if (error instanceof ApiError && MISSING.includes(error.status)) return { missing: error.message };
     throw error;
   });
-  if (asked === wanted) state[name] = answer;
+  known.add(name);
+  if (wanted()[name] === path) state[name] = answer; // else the user has moved on
 };
 
 const poll = async (onRefused) => {
   readAt = performance.now();
   dueAt = readAt + IDLE_MS;
   try {
-    await Promise.all(Object.entries(wanted).map(([name, path]) => read(name, path)));
+    await Promise.all(Object.entries(wanted()).map(([name, path]) => read(name, path)));
     Object.assign(state, { asOf: now(), trouble: "" });
   } catch (error) {
     if (error.status === 401) onRefused();
     else if (error instanceof ApiError) state.trouble = error.message;
   }
   changed();
-  within(state.queue?.jobs.length ? BUSY_MS : IDLE_MS);
+  within(Object.keys(state.status?.counts ?? {}).length ? BUSY_MS : IDLE_MS);
 };
 
 // Polls while the page is visible and connected.

@@ -1,49 +1,45 @@
 // Running jobs, and waiting jobs with the reason.
 import { duration, figure, gpus, moment } from "./format.js";
-import { h } from "./dom.js";
-import { ON_DEVICES, empty, jobLink, progress, section, statusOf, table } from "./parts.js";
+import { jobLink, progress, speed, statusOf, userOf } from "./parts.js";
+import { arrayName, arrayStates, jobTable } from "./tables.js";
 
-const MOST_ROWS = 200;
-
-const speed = (job) => (job.samples_per_s === null ? "–" : `${figure(job.samples_per_s)} samples/s`);
-const lossOf = (job) => figure(job.loss);
+const ofFirst = (cell) => ({ job }) => cell(job);
+const statesOf = ({ array }) => arrayStates(array);
 
 const RUNNING = [
-  ["Job", jobLink],
-  ["Status", statusOf],
-  ["Where", (job) => job.placement || "–", "text"],
-  ["Progress", progress, "text"],
-  ["Loss", lossOf],
-  ["Speed", speed],
-  ["First start", (job) => moment(job.started_at)],
-  ["Finish, estimated", (job) => moment(job.estimated_finish)],
+  ["Job", jobLink, "", "job", arrayName],
+  ["User", userOf, "text", "user", ofFirst(userOf)],
+  ["Status", statusOf, "text", "status", statesOf],
+  ["Where", (job) => job.placement || "–", "text", "where"],
+  ["Progress", progress, "text", "progress"],
+  ["Loss", (job) => figure(job.loss), "", "loss"],
+  ["Speed", speed, "", "speed"],
+  ["First start", (job) => moment(job.started_at), "", "started"],
+  ["Finish, estimated", (job) => moment(job.estimated_finish), "", "finish"],
 ];
 
+const forecast = (job) => duration(job.duration_s);
+const submitted = (job) => moment(job.submitted_at);
+const start = (job) => moment(job.estimated_start);
+const why = (job) => job.why || "–";
+
+// What is shown of an array that waits is true of its first task.
 const WAITING = [
-  ["Job", jobLink],
-  ["Status", statusOf],
-  ["Needs", gpus],
-  ["Run time, forecast", (job) => duration(job.duration_s)],
-  ["Progress", progress, "text"],
-  ["Submitted", (job) => moment(job.submitted_at)],
-  ["Start, estimated", (job) => moment(job.estimated_start)],
-  ["Why it waits", (job) => job.why || "–", "text wide"],
+  ["Job", jobLink, "", "job", arrayName],
+  ["User", userOf, "text", "user", ofFirst(userOf)],
+  ["Status", statusOf, "text", "status", statesOf],
+  ["Needs", gpus, "brief", "gpus", ofFirst(gpus)],
+  ["Run time, forecast", forecast, "", "duration", ofFirst(forecast)],
+  ["Progress", progress, "text", "progress"],
+  ["Submitted", submitted, "", "submitted", ofFirst(submitted)],
+  ["Start, estimated", start, "", "start", ofFirst(start)],
+  ["Why it waits", why, "text wide", null, ofFirst(why)],
 ];
 
-const rows = (caption, columns, jobs) => [
-  table(caption, columns, jobs.slice(0, MOST_ROWS)),
-  jobs.length > MOST_ROWS && h("p", { class: "hint" }, `and ${jobs.length - MOST_ROWS} more`),
+export const queue = (limit) => [
+  jobTable("running", "Running", { caption: "Running jobs", columns: RUNNING, limit, none: "No job runs." }),
+  jobTable("waiting", "Waiting", {
+    caption: "Waiting jobs", order: "in the order in which they are expected to start", columns: WAITING, limit,
+    none: "No job waits.",
+  }),
 ];
-
-export const queue = ({ queue: answer }) => {
-  if (!answer) return section("queue", "Queue", "Loading …");
-  const running = answer.jobs.filter((job) => ON_DEVICES.includes(job.status));
-  const waiting = answer.jobs.filter((job) => !ON_DEVICES.includes(job.status));
-  return [
-    section("running", `Running (${running.length})`, null,
-      running.length ? rows("Running jobs", RUNNING, running) : empty("No job runs.")),
-    section("waiting", `Waiting (${waiting.length})`, null,
-      waiting.length ? rows("Waiting jobs, in the order in which they are expected to start", WAITING, waiting)
-        : empty("No job waits.")),
-  ];
-};

@@ -8,13 +8,14 @@ import { TABS } from "./views.js";
 const tab = (address) => ([href, text]) =>
   h("a", { "data-key": href, href, "aria-current": href === address ? "page" : null }, text);
 
-const summary = ({ status, queue }) => {
+const summary = ({ status }) => {
   if (!status) return null;
-  const jobs = queue?.jobs ?? [];
-  const running = jobs.filter((job) => ON_DEVICES.includes(job.status)).length;
+  const all = Object.entries(status.counts);
+  const jobsIn = (entries) => entries.reduce((sum, [, jobs]) => sum + jobs, 0);
+  const running = jobsIn(all.filter(([name]) => ON_DEVICES.includes(name)));
   return facts([
     ["running", count(running)],
-    ["waiting", count(jobs.length - running)],
+    ["waiting", count(jobsIn(all) - running)],
     ["policy", status.policy],
     ["placement", status.placement],
     ["up for", duration(status.uptime_s)],

@@ -49,7 +49,7 @@ class Ending:
         orders, offset = run.orders(), whole(attempt.read("started"), "offset")
         why = text(orders, "why")
         no_memory = ended.code != 0 and ran_out_of_memory(ended, group, output, offset)
-        left = attempt.left_as_asked(ended.code) and (goal is not Goal.RUN or run.is_resumed)
+        left = attempt.left_as_asked() and (goal is not Goal.RUN or run.is_resumed)
         final = orders.get("final") is True
         phase, cause = judge(ended, goal, left_as_asked=left, final=final, why=why, no_memory=no_memory)
         described = ""
@@ -91,6 +91,8 @@ def judge(
         return (Phase.SUSPENDED if goal is Goal.SUSPEND else Phase.MOVED), Cause.ERROR
     if ended.lost or ended.asked == "shutdown" or (ordered and why):
         return Phase.FAILED, Cause.DEVICE_LOST if why else Cause.LOST
+    if ended.asked == "left":
+        return Phase.FAILED, Cause.LIMIT
     if ended.code == 0:
         return Phase.SUCCEEDED, Cause.ERROR
     return Phase.FAILED, Cause.OUT_OF_MEMORY if no_memory else Cause.LIMIT if why and final else Cause.ERROR
@@ -106,6 +108,8 @@ def describe(ended: Exit, cause: Cause, *, why: str, limit_bytes: float, last_li
         return _not_started(ended)
     if ended.asked == "shutdown":
         return "its supervisor was asked to stop; was the machine shut down?"
+    if ended.asked == "left":
+        return "its client disconnected, or did not connect in time"
     if cause is Cause.OUT_OF_MEMORY:
         return f"ran out of memory; its limit was {format_bytes(limit_bytes)}" if limit_bytes else "ran out of memory"
     if ended.signal is not None:

@@ -19,7 +19,6 @@ from typing import Any
 from gpuwise.core.commands import Placement
 from gpuwise.engine.journal import placement_of
 from gpuwise.live.local.supervisor import files
-from gpuwise.live.local.supervisor.supervise import SUSPENDED
 
 FORMAT = 1
 """Of the files in an attempt's folder; launch.json says which, and one that says nothing is of format 1."""
@@ -165,9 +164,12 @@ class Attempt:
         """Writes what the job itself shall do."""
         self.write("control", {"seq": whole(self.read("control"), "seq") + 1, "want": want})
 
-    def left_as_asked(self, code: int | None) -> bool:
-        """Whether it saved its state and left because it was asked to."""
-        return code == SUSPENDED and 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
+    def left_as_asked(self) -> bool:
+        """Whether it saved its state and left because it was asked to.
+
+        Its exit code does not say so: a launcher such as torchrun replaces that of its workers by its own.
+        """
+        return 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
 
     @property
     def can_suspend(self) -> bool:
@@ -233,6 +235,11 @@ class Folders:
     def attempt(self, uid: str, number: int) -> Attempt:
         """An attempt, whether it is there or not."""
         return Attempt(uid, number, self.job(uid) / "attempts" / str(number))
+
+    def before(self, attempt: Attempt) -> Attempt:
+        """The attempt of the same job that has a folder and is the newest before this one."""
+        found = (self.attempt(attempt.uid, number) for number in range(attempt.number - 1, 0, -1))
+        return next((each for each in found if each.folder.is_dir()), self.attempt(attempt.uid, 0))
 
     def output(self, uid: str) -> Path:
         """What all attempts of a job have printed."""

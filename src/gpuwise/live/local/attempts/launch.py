@@ -88,6 +88,7 @@ class Launcher:
                 "time_limit_s": request.time_limit_s,
                 "per_gpu": request.processes is Processes.PER_GPU,
                 "placement": plain(placement),
+                **({"terminal": request.terminal} if request.terminal else {}),
                 **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
             },
         )
@@ -124,7 +125,10 @@ class Launcher:
         affinity = self.affinity(per_gpu, placement)
         if not per_gpu:
             return [{"argv": request.command, "env": common, "affinity": affinity[0]}]
-        world = {"WORLD_SIZE": str(placement.gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        ranks = str(placement.gpus)
+        world = {
+            "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())
+        }  # fmt: skip
         processes = []
         for rank, part in enumerate(split(placement)):
             own = {**self._own(part), **world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -141,7 +145,7 @@ class Launcher:
             shown = self.machine.environment(as_asked(task.placement, spec.request), memory_bytes=spec.memory_bytes)
             if not task.placement.grants:
                 shown.pop("OMP_NUM_THREADS", None)  # as many threads as it has devices would be none
-            own = {**world, **task.environment(), "RANK": str(rank), "LOCAL_RANK": "0"}
+            own = {**world, **task.environment(), "RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
             processes.append({"argv": spec.request.command, "env": common | shown | own, "affinity": affinity[rank]})
         return processes
 
@@ -164,7 +168,7 @@ class Launcher:
         if spec.array_index is not None:
             given["GPUWISE_ARRAY_INDEX"] = str(spec.array_index)
         shown = self.machine.environment(as_asked(placement, spec.request), memory_bytes=spec.memory_bytes)
-        return inherited() | dict(spec.request.env) | given | shown
+        return inherited(spec.request.env) | dict(spec.request.env) | given | shown
 
 
 def tasks_of(placement: Placement, gpus: Mapping[str, int]) -> list[Task]:
@@ -189,9 +193,12 @@ def task_gpus(request: JobRequest) -> dict[str, int]:
     return {role.name: role.gpus for role in request.roles}
 
 
-def inherited() -> dict[str, str]:
-    """The part of our own environment that jobs may see."""
-    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+def inherited(own: Mapping[str, str]) -> dict[str, str]:
+    """The part of our own environment that jobs may see; a venv of ours is none of a job with a PATH of its own."""
+    found = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
+    if "PATH" in own:
+        found.pop("VIRTUAL_ENV", None)
+    return found
 
 
 def as_asked(placement: Placement, request: JobRequest) -> Placement:

@@ -11,6 +11,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     AnyPath = str | os.PathLike[str]
@@ -21,11 +22,19 @@ FIRST_TO_KILL = "500"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def become(process: dict[str, Any], launch: dict[str, Any], parent: int, complaints: int) -> NoReturn:
+def become(
+    process: dict[str, Any],
+    launch: dict[str, Any],
+    parent: int,
+    complaints: int,
+    enter_terminal: Callable[[], None] | None = None,
+) -> NoReturn:
     """Turns a fresh child into a process of the job; what goes wrong is written to ``complaints``."""
     doing = "start"
     try:
         os.setsid()
+        if enter_terminal is not None:
+            enter_terminal()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             doing = "confine"

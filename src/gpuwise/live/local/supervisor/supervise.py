@@ -25,12 +25,17 @@ if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for e
     from socket import socket
     from typing import Any
 
-AWAITED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM}
-BLOCKED = AWAITED | {signal.SIGHUP, signal.SIGINT}
+    from .terminal import Relay, Terminal
+
+AWAITED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP}
+"""SIGHUP is what the thread that serves an interactive job's client sends when that is gone."""
+BLOCKED = AWAITED | {signal.SIGINT}
 """Blocked already when a supervisor is started, so that none is lost before it waits for them."""
 SUSPENDED = 75
 """The exit code of a job that left as it was asked to."""
 STOP_S = 1.0
+LINGER_S = 60.0
+"""How long the last output of an interactive job waits for its client, after its end was recorded."""
 
 
 def main(folder: str) -> None:
@@ -67,6 +72,8 @@ class Supervisor:
         self.deadline = math.inf
         self.oom_kills = processes.machine_oom_kills()
         self.mail: socket | None = None
+        self.relay: Relay | None = None
+        """What serves the client of an interactive job."""
 
     def run(self) -> None:
         """From the first process to exit.json."""
@@ -82,6 +89,8 @@ class Supervisor:
         self.clear_away()
         files.insist(files.commit, "exit", self.outcome(), lasting=True)
         self.notify("exited")
+        if self.relay is not None:
+            self.relay.join(LINGER_S)
 
     def start(self) -> None:
         """Starts all processes, or none."""
@@ -103,17 +112,42 @@ class Supervisor:
         """Makes the processes, and returns once each runs its program; else what went wrong with one."""
         reader, writer = os.pipe()
         me = os.getpid()
+        terminal = self.open_terminal()
         for process in self.launch["processes"]:
             child = os.fork()
             if child == 0:
-                processes.become(process, self.launch, me, writer)
+                processes.become(process, self.launch, me, writer, terminal.enter if terminal is not None else None)
             self.alive.append(child)
             self.ranks.append(child)
         os.close(writer)
         self.sender()  # loading sockets takes milliseconds; the processes get ready meanwhile
         with open(reader, "rb") as complaints:
             first = complaints.readline()  # ends when no process has the pipe any more: exec closes it
+        if terminal is not None and not first:
+            self.serve(terminal)
         return json.loads(first) if first else None
+
+    def open_terminal(self) -> Terminal | None:
+        """The terminal of an interactive job; None is no such job."""
+        if not self.launch.get("terminal"):
+            return None
+        from importlib import import_module  # what it needs takes milliseconds to load, and most jobs have none
+
+        terminal: Terminal = import_module(f"{files.__package__}.terminal").Terminal(self.launch["terminal"])
+        return terminal
+
+    def serve(self, terminal: Terminal) -> None:
+        """Lets a client use the terminal; the job is ended when that leaves."""
+        from importlib import import_module
+
+        terminal.started()
+        relay: Relay = import_module(f"{files.__package__}.terminal").Relay(
+            terminal,
+            lambda which: processes.signal_group(self.ranks[0], which) if self.alive else None,
+            lambda: os.kill(os.getpid(), signal.SIGHUP),
+        )
+        self.relay = relay
+        relay.start()
 
     def await_news(self) -> None:
         """Sleeps until a process ends, an order comes, or the grace period is over."""
@@ -128,6 +162,9 @@ class Supervisor:
             self.carry_out_order()
         elif news.si_signo == signal.SIGTERM:
             self.asked = self.asked or "shutdown"
+            self.end(self.launch["grace_s"])
+        elif news.si_signo == signal.SIGHUP and self.relay is not None:
+            self.asked = self.asked or "left"
             self.end(self.launch["grace_s"])
 
     def reap(self) -> None:
@@ -192,6 +229,8 @@ class Supervisor:
             self.deadline = time.monotonic() + grace_s
             for pid in self.alive:
                 processes.signal_group(pid, signal.SIGTERM)
+                if self.relay is not None:  # an interactive shell ignores SIGTERM
+                    processes.signal_group(pid, signal.SIGHUP)
             processes.signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
