@@ -63,7 +63,7 @@ def test_any_values_in_the_fields_of_a_job(running: Running, body: dict[str, Any
     [
         ("within", "a b", "within is 'a b'; it must be the key of a label such as zone, or node"),
         ("name", "a\nb", "it must be letters, digits and -_./:@+"),
-        ("after", ["x"], "it must be the id of a job such as 17, or 17-3 for a task of an array"),
+        ("after", ["x"], "it must be the id of a job such as 17, or afterany:17"),
         ("command", ["\0"], "it must be text without NUL characters"),
     ],
 )

@@ -72,11 +72,15 @@ class Up:
     def stop(self) -> None:
         """Ends all jobs and the service."""
         assert self._service is not None
+        self.cancel_all()
+        self._service.send_signal(signal.SIGINT)
+        self._service.wait(PATIENCE_S)
+
+    def cancel_all(self) -> None:
+        """Ends all jobs."""
         if live := [job["id"] for job in self.get("queue")["jobs"]]:
             self.run("cancel", *live)
             until(lambda: not self.processes(), "jobs to be gone")
-        self._service.send_signal(signal.SIGINT)
-        self._service.wait(PATIENCE_S)
 
     def processes(self) -> list[Path]:
         """Attempts that have begun and not ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -18,6 +19,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     service = Up(tmp_path_factory.mktemp("up"))
     yield service
     service.stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(up: Up) -> Iterator[None]:
+    """A test that fails leaves the devices to the others."""
+    yield
+    up.cancel_all()
 
 
 # -- one job -----------------------------------------------------------------------------------------------------------
@@ -149,9 +157,10 @@ def test_cancel_several(up: Up) -> None:
 def test_why_a_job_waits(up: Up) -> None:
     first, go = up.begin_job("both", gpus=2)
     second = up.submit("--name", "waits", "--duration", "5s", "true")
-    assert up.right("why", second) == (
-        f"job {second} needs 1 GPU; 0 of 2 such GPUs are idle, at most 0 on one node (position 1 in the queue)\n"
-    )
+    why, who = up.right("why", second).splitlines()
+    cause = "needs 1 GPU; 0 of 2 such GPUs are idle, at most 0 on one node"
+    assert why == f"job {second} {cause} (position 1 in the queue)"
+    assert re.fullmatch(rf"  job {first} of \S+ has 2 GPUs \(\S+:0,1\) until .+", who), who
 
     def queued() -> dict[str, Any]:
         return next(job for job in up.json("queue") if job["id"] == second)
@@ -184,11 +193,14 @@ def test_another_users_token(up: Up) -> None:
     mine, go = up.begin_job("mine", gpu_frac=0.5)
     secret = up.right("tokens", "create", "bob", "--expires", "1h").strip()
     bob = {"GPUWISE_API_TOKEN": secret}
-    assert up.run("show", mine, **bob).code == 5
+    (shown,) = json.loads(up.right("show", mine, "-o", "json", **bob))
+    assert (shown["id"], shown["name"], shown["command"]) == (mine, "", [])
+    assert up.run("logs", mine, **bob).code == 5
     assert up.run("cancel", mine, **bob).code == 5
     assert up.run("audit", **bob).code == 4
     assert up.run("tokens", "list", **bob).code == 4
-    assert json.loads(up.right("queue", "-o", "json", **bob)) == []
+    assert [(job["id"], job["name"]) for job in json.loads(up.right("queue", "-o", "json", **bob))] == [(mine, "")]
+    assert json.loads(up.right("queue", "--mine", "-o", "json", **bob)) == []
     assert "bob (user)" in up.right("status", "-o", "table", **bob)
     theirs = up.right("submit", "--gpu-frac", "0.5", "true", **bob).strip()
     assert up.run("wait", theirs, **bob).code == 0

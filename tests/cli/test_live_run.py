@@ -130,7 +130,7 @@ def test_ctrl_c_reaches_the_program_and_not_the_client(up: Up) -> None:
 
 def test_ctrl_c_stops_a_program_in_a_shell_and_the_shell_stays(up: Up) -> None:
     seat = Seat(up, "--", "bash", "--norc", "-i")
-    seat.type("echo begun; sleep 1000\n")
+    seat.type("sh -c 'echo begun; exec sleep 1000'\n")  # once that is printed, Ctrl-C is for it and not for bash
     seat.sees(r"begun\r\n")
     seat.type("\x03")
     seat.sees(r"\^C[^$#]*[$#] ")

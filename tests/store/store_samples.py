@@ -35,9 +35,9 @@ def line(sequence: int, uid: str | None = None, kind: str = "JobSubmitted") -> J
 
 
 def full_request() -> JobRequest:
-    """A request in which everything is asked for but a fraction, which only one GPU can be, and roles.
+    """A request in which everything is asked for but a fraction, which only one GPU can be, roles and a terminal.
 
-    Roles have CPUs and memory of their own.
+    Roles have CPUs and memory of their own; a job with a terminal is one process without retries.
     """
     return JobRequest(
         command=("python", "-c", ODD, "caf\udce9", ""), workdir="/home/" + ODD, env={"LR": "0.1", "TEXT": ODD, "E": ""},

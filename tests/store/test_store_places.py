@@ -55,7 +55,7 @@ def test_a_damaged_file_says_so(tmp_path: Path) -> None:
     store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xa5" * (len(whole) - 8192))
-    with pytest.raises(StoreError, match="it is damaged; restore it from a backup"):
+    with pytest.raises(StoreError, match="it is damaged; put a backup in its place with: gpuwise restore FILE"):
         open_store(path).jobs()
 
 

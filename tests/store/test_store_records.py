@@ -55,7 +55,7 @@ def everything() -> Batch:
     ids=lambda r: type(r).__name__,
 )
 def test_samples_leave_no_field_at_its_default(record: object) -> None:
-    assert left_at_default(record) == (["gpu_frac", "roles"] if isinstance(record, JobRequest) else [])
+    assert left_at_default(record) == (["gpu_frac", "roles", "terminal"] if isinstance(record, JobRequest) else [])
 
 
 def test_all_fields_are_kept_and_are_there_after_a_restart(place: str) -> None:

@@ -23,13 +23,14 @@ def a_job(uid: str, **changes: Any) -> Plain:
     """A job as the API shows it, running unless told otherwise."""
     now = time.time()
     job: Plain = {
-        "id": uid, "name": f"train-{uid}", "user": "ada", "queue": "default", "status": "running",
+        "details": True, "id": uid, "name": f"train-{uid}", "user": "ada", "queue": "default", "status": "running",
         "command": ["python", "train.py"], "workdir": "/home/ada", "gpus": 1, "gpu_frac": 1.0, "priority": 0,
         "submitted_at": now - 90, "started_at": now - 60, "ended_at": None, "exit_code": None, "why_ended": "",
         "attempts": 1, "failures": 0, "out_of_memory": 0, "held": "", "placement": "box:0", "duration_s": 300.0,
         "duration_source": "declared", "gpu_memory_bytes": 0.0, "step": 40.0, "steps": 100.0, "loss": 0.5,
         "samples_per_s": 1234.5, "peak_memory_bytes": None, "gpu_s": 60.0, "preemptions": 0, "deadline_s": None,
-        "after": [], "array_index": None, "needs": {}, "duration_low_s": None, "duration_high_s": None,
+        "begin_s": None, "time_limit_s": None, "after": [], "array_index": None, "needs": {},
+        "duration_low_s": None, "duration_high_s": None,
         "gpu_memory_low_bytes": None, "gpu_memory_high_bytes": None, "gpu_memory_source": "declared",
         "gpu_util_frac": None, "gpu_util_low_frac": None, "gpu_util_high_frac": None, "gpu_util_source": "declared",
     }  # fmt: skip

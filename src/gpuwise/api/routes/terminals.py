@@ -6,19 +6,20 @@ from fastapi import APIRouter, Response
 
 from gpuwise.api.access.caller import AsUser
 from gpuwise.api.errors import documented
-from gpuwise.api.schema import answers, views
+from gpuwise.api.schema import views
 from gpuwise.api.schema.parameters import JobId
+from gpuwise.api.schema.terminals import Terminal, TerminalHost
 
 router = APIRouter(tags=["jobs"])
 
 
-@router.get("/terminals", responses=documented(answers.TerminalHost, "The machine and the folder."))
+@router.get("/terminals", responses=documented(TerminalHost, "The machine and the folder."))
 async def terminals(call: AsUser) -> Response:
     """Show where clients can use the terminals of interactive jobs."""
     return views.json_response(call.service.terminals.host())
 
 
-@router.get("/jobs/{uid}/terminal", responses=documented(answers.Terminal, "Its socket.", 404, 409))
+@router.get("/jobs/{uid}/terminal", responses=documented(Terminal, "Its socket.", 404, 409))
 async def terminal(call: AsUser, uid: JobId) -> Response:
     """Show where the terminal of an interactive job is."""
     return views.json_response({"path": await call.service.terminals.path(call.caller, uid)})

@@ -75,19 +75,6 @@ class Job(BaseModel):
     needs: dict[str, Any] = Field(description="Its request as in the body, without defaults.")
 
 
-class TerminalHost(BaseModel):
-    """Where clients can use the terminals of interactive jobs."""
-
-    machine: str = Field(description="The boot id of the machine: a client must be on it.")
-    folder: str = Field(description="The folder of the jobs there.")
-
-
-class Terminal(BaseModel):
-    """The terminal of an interactive job."""
-
-    path: str = Field(description="The socket of its newest attempt, on the machine of the service.")
-
-
 class Jobs(BaseModel):
     """Several jobs."""
 

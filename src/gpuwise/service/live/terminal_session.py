@@ -83,12 +83,9 @@ class Session:
                 self._notice(which)
         if 0 in ready:
             self._read_input()
-        try:
-            if writable:
-                del self._to_job[: self._job.send(self._to_job)]
-            return self._job not in ready or self._receive()
-        except (BrokenPipeError, ConnectionResetError):
-            return False
+        if writable:
+            self._send()
+        return self._job not in ready or self._receive()
 
     def _notice(self, which: int) -> None:
         if which == signal.SIGWINCH and self._is_pty:
@@ -111,8 +108,18 @@ class Session:
         self._reads_input = bool(piece)
         self._to_job += frame(b"I", piece) if piece else frame(b"E")
 
+    def _send(self) -> None:
+        try:
+            del self._to_job[: self._job.send(self._to_job)]
+        except (BrokenPipeError, ConnectionResetError):  # the job has ended; its last output is still to be received
+            self._to_job.clear()
+            self._reads_input = False
+
     def _receive(self) -> bool:
-        piece = self._job.recv(PIECE_BYTES)
+        try:
+            piece = self._job.recv(PIECE_BYTES)
+        except ConnectionResetError:
+            return False
         self._received += piece
         for kind, content in take_frames(self._received):
             _write(TARGETS[kind], content)
