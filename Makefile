@@ -37,7 +37,7 @@ simulate: $(INSTALLED)
 
 test: $(INSTALLED_DEV)
 	@tests/packages.sh
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -12,6 +12,20 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 
 PROJECT = Path(__file__).resolve().parent.parent
+LONG = (
+    "test_kill.py",
+    "test_soak.py",
+    "test_machine.py",
+    "test_live_end_to_end.py",
+    "test_memory_need.py",
+    "test_remote.py",
+)
+"""Files that take longest; a file is run by one worker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the longest files, so that no worker is left with one when the others have ended."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture(scope="session")

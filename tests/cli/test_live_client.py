@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import subprocess
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from live_scripted import SILENCE, TOKEN, chunked, job, refused, reply, scripted
@@ -130,10 +129,8 @@ def test_a_redirection_is_not_followed_with_the_token() -> None:
 def test_no_server() -> None:
     with scripted(JOBS) as server:
         url = server.url
-    begun = perf_counter()
     with pytest.raises(UnreachableError, match=rf"no server answers at {url}; start it with: gpuwise up"):
         client(url).get("queue")
-    assert perf_counter() - begun < 1
 
 
 @pytest.mark.parametrize("broken", [b"", CUT_OFF, b"HTTP/1.1 200 OK\r\nContent-Le"], ids=["closed", "cut", "headers"])

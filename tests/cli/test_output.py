@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -79,25 +78,11 @@ def swept(as_json: str, folder: Path) -> list[dict[str, Any]]:
 # -- help --------------------------------------------------------------------------------------------------------------
 
 
-def best_of_five_s(*command: str) -> float:
-    times = []
-    for _ in range(5):
-        begun = perf_counter()
-        subprocess.run([sys.executable, *command], capture_output=True, check=True)
-        times.append(perf_counter() - begun)
-    return min(times)
-
-
-def test_help_comes_at_once() -> None:
-    # 0.3 s where an idle interpreter starts in 15 ms or less; a slower machine gets as much more, 20 starts of its own.
-    assert best_of_five_s(*COMMAND[1:], "--help") < max(0.3, 20 * best_of_five_s("-c", "pass"))
-
-
-@pytest.mark.parametrize("args", [["--help"], ["simulate", "--help"]], ids=" ".join)
-def test_help_loads_nothing_heavy(args: list[str]) -> None:
+@pytest.mark.parametrize(("args", "most"), [(["--help"], 250), (["simulate", "--help"], 380)])  # 212, 321 here
+def test_help_loads_few_modules_and_none_that_is_heavy(args: list[str], most: int) -> None:
     program = (
         "import atexit, sys\n"
-        "atexit.register(lambda: print('LOADED', *sorted({name.partition('.')[0] for name in sys.modules})))\n"
+        "atexit.register(lambda: print('LOADED', *sys.modules))\n"
         f"sys.argv = ['gpuwise', *{args!r}]\n"
         "from gpuwise.cli.main import main\n"
         "main()\n"
@@ -107,6 +92,7 @@ def test_help_loads_nothing_heavy(args: list[str]) -> None:
     assert "gpuwise" in shown
     assert "typer" in loaded.split()
     assert not {"polars", "numpy", "matplotlib", "rich"} & set(loaded.split())
+    assert len(loaded.split()) < most
 
 
 def test_help_names_every_command(folder: Path) -> None:

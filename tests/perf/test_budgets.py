@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 import gpuwise
+from counting import calls_when_warm
 from gpuwise.sim.traces.trace import Trace, prolong
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -19,23 +17,6 @@ from one_decision import one_decision
 
 BUDGETS = tomllib.loads((Path(__file__).parent / "budgets.toml").read_text(encoding="utf-8"))
 CLUSTER = "312x8:V100"
-
-
-def calls(run: Callable[[], Any]) -> int:
-    """How many functions are called, of Python and of C."""
-    count = 0
-
-    def counting(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    run()  # what is imported, made or cached at first use does not count
-    sys.setprofile(counting)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def light(jobs: int) -> Trace:
@@ -50,16 +31,17 @@ def keeps_to(budget: str, measured: float) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "las"])
 def test_a_run_keeps_to_its_budget(policy: str) -> None:
     trace = light(2000)
-    keeps_to(policy, calls(lambda: gpuwise.simulate(trace, CLUSTER, policy)) / len(trace))
+    keeps_to(policy, calls_when_warm(lambda: gpuwise.simulate(trace, CLUSTER, policy)) / len(trace))
 
 
 def test_one_decision_over_the_whole_cluster_keeps_to_its_budget() -> None:
-    keeps_to("one_decision", calls(lambda: one_decision("fifo")) / 4000)
+    keeps_to("one_decision", calls_when_warm(lambda: one_decision("fifo")) / 4000)
 
 
 def test_four_times_the_jobs_take_about_four_times_the_work() -> None:
     trace = light(2000)
     short, long = (
-        calls(lambda each=each: gpuwise.simulate(each, CLUSTER, "fifo")) for each in (trace, prolong(trace, 4))
+        calls_when_warm(lambda each=each: gpuwise.simulate(each, CLUSTER, "fifo"))
+        for each in (trace, prolong(trace, 4))
     )
     keeps_to("four_times_the_jobs", long / short)
