@@ -79,7 +79,7 @@ class Server:
     """An application on a port of this machine, in a thread."""
 
     def __init__(self, app: Any, limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self.limits = limits or ConnectionLimits(files=1024)
+        self.limits = ConnectionLimits(files=1024) if limits is None else limits
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
