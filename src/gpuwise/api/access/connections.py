@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -27,19 +31,61 @@ MAX_PIPELINED = 16
 
 
 def protocol(limits: ConnectionLimits, tls: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """What makes connections for uvicorn; it does not do TLS itself then."""
-    return cast(type[asyncio.Protocol], partial(Connection, limits=limits, tls=tls))
+    """What makes connections for uvicorn, which need not do TLS itself then."""
+    connection = partial(Connection, limits=limits)
+    return cast(type[asyncio.Protocol], connection if tls is None else partial(Handshake, connection, limits, tls))
+
+
+class Handshake(asyncio.Protocol):
+    """A connection during its TLS handshake: counted, timed, and closed for another if need be.
+
+    asyncio's servers say nothing of a connection before that, so a socket is taken over from one without TLS.
+    """
+
+    def __init__(
+        self, connection: Callable[..., asyncio.Protocol], limits: ConnectionLimits, tls: ssl.SSLContext, **named: Any
+    ) -> None:
+        self._make = partial(connection, **named)
+        self._limits = limits
+        self._tls = tls
+        self._socket: socket.socket | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins the handshake on a second handle of the socket; the first is closed before anything is read."""
+        self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        transport.abort()
+        self._limits.enter(self, Stage.NEW, _address(transport))
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands(self._socket))
+
+    async def _shake_hands(self, taken: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, taken, ssl=self._tls, ssl_handshake_timeout=REQUEST_TIMEOUT_S
+            )
+        except OSError:  # errors of TLS are among these
+            taken.close()
+        finally:
+            self._limits.leave(self)
+
+    def drop(self) -> None:
+        """Ends the handshake."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _address(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is counted and timed from the moment it is made, before the TLS handshake."""
+    """A connection of uvicorn's that is counted, timed and limited in what it sends."""
 
-    def __init__(self, *args: Any, limits: ConnectionLimits, tls: ssl.SSLContext | None = None, **named: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits, **named: Any) -> None:
         super().__init__(*args, **named)
         self._limits = limits
-        self._tls = tls
-        self._socket: asyncio.Transport | None = None
-        self._handshake: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
         self._token: str | None = None
@@ -52,42 +98,21 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Counts the connection, and begins to read from it."""
-        self._socket = transport
-        address = transport.get_extra_info("peername")
-        self._limits.enter(self, Stage.NEW, str(address[0]) if address else "")
+        super().connection_made(transport)
+        self._limits.enter(self, Stage.NEW, _address(transport))
         self._set_timer(REQUEST_TIMEOUT_S)
-        if self._tls is None:
-            super().connection_made(transport)
-        else:
-            transport.pause_reading()
-            self._handshake = self.loop.create_task(self._shake_hands(transport, self._tls))
-
-    async def _shake_hands(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
-        try:
-            secure = await self.loop.start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=REQUEST_TIMEOUT_S
-            )
-        except OSError:  # errors of TLS are among these
-            secure = None
-        if secure is None or self._over:
-            self.drop()
-            self.connection_lost(None)
-        else:
-            super().connection_made(secure)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops counting the connection."""
         self._over = True
         self._limits.leave(self)
         self._stop_timer()
-        if self.transport is not None:
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
     def drop(self) -> None:
         """Closes the connection at once, with what is still to be sent."""
         self._over = True
-        if self._socket is not None:
-            self._socket.abort()
+        self.transport.abort()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -197,4 +222,4 @@ class Connection(HttpToolsProtocol):
             self.drop()
 
     def _unsent(self) -> int:
-        return sum(each.get_write_buffer_size() for each in {self._socket, self.transport} if each is not None)
+        return self.transport.get_write_buffer_size()
