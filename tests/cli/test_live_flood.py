@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -105,6 +106,7 @@ def test_clients_are_answered_while_hostile_ones_hold_all_connections(up: FewFil
         assert up.right("logs", uid).strip() == str(JOB_FILES)  # what the service has more is not passed on
         until(lambda: before.saw_end_of(uid) and after.saw_end_of(uid), "both streams to show the end of the job")
 
+        assert resource.prlimit(up.pid, resource.RLIMIT_NOFILE) == (FILES, FILES)
         open_files = len(os.listdir(f"/proc/{up.pid}/fd"))
         assert open_files < FILES - 256, "too few files are left for jobs and the database"
         shares = left_open(streams)

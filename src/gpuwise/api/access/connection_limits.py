@@ -14,10 +14,10 @@ Member = TypeVar("Member")
 
 
 class Stage(Enum):
-    """How far a connection has come."""
+    """What a connection is used for."""
 
     NEW = auto()
-    """No request on it was authenticated yet: half-sent, silent, or of somebody without a token."""
+    """No request on it was authenticated yet: half-sent, silent, or of a client without a token."""
     IDLE = auto()
     """Waits for the next request after one that was authenticated."""
     AT_WORK = auto()
@@ -88,7 +88,7 @@ class Shares(Generic[Member]):
 
 
 class ConnectionLimits:
-    """All open connections. One more than allowed closes the one that matters least, so that nobody is locked out.
+    """All open connections. One more than allowed closes the one that matters least; no client is refused.
 
     That is the oldest without an authenticated request, of the address that has most of these. A quarter of all is kept
     for such newcomers, since every client begins as one: while they have no more, an idle connection is closed, else
