@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from typing import Any
 import httpx
 import uvicorn
 
+from gpuwise.api.access.connection_limits import ConnectionLimits
+from gpuwise.api.access.connections import protocol
 from gpuwise.api.app import ApiSettings, create_app
 from gpuwise.core.records import UserRole
 from gpuwise.service.live.up import LocalDeployment, Settings
@@ -75,12 +78,16 @@ def _runs(attempt: Path) -> bool:
 class Server:
     """An application on a port of this machine, in a thread."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self.limits = ConnectionLimits(files=1024) if limits is None else limits
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(app, log_level="info", log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        config = uvicorn.Config(
+            app, http=protocol(self.limits, tls), ws="none", log_level="info", log_config=None, lifespan="off",
+            timeout_graceful_shutdown=2,
+        )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()

@@ -35,6 +35,8 @@ class Up:
 
     options: tuple[str, ...] = ("--devices", "2")
     """Of ``gpuwise up``."""
+    wrapper: tuple[str, ...] = ()
+    """A command that becomes ``gpuwise up``."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -48,7 +50,7 @@ class Up:
 
     def start(self) -> None:
         """Starts the service and waits until it listens."""
-        command = [*COMMAND, "up", "--port", "0", *self.options]
+        command = [*self.wrapper, *COMMAND, "up", "--port", "0", *self.options]
         log = (self.state.parent / "up.log").open("ab")
         with log:
             self._service = subprocess.Popen(command, cwd=self.home, env=self.environment, stdout=log, stderr=log)
@@ -61,7 +63,13 @@ class Up:
             pid: int = json.loads((self.state / "endpoint.json").read_text())["pid"]
         except (FileNotFoundError, ValueError):
             return False
-        return pid == self._service.pid
+        return pid == self.pid
+
+    @property
+    def pid(self) -> int:
+        """The process of the service."""
+        assert self._service is not None
+        return self._service.pid
 
     def kill(self) -> None:
         """Ends the service as a crash would."""
@@ -141,7 +149,7 @@ class Up:
     def right(self, *args: str, **variables: str) -> str:
         """The output of a command that must succeed without a word of complaint."""
         answer = self.run(*args, **variables)
-        assert (answer.code, answer.err) == (0, "")
+        assert (answer.code, answer.err) == (0, ""), answer
         return answer.out
 
     def json(self, *args: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from gpuwise.api import errors
 from gpuwise.api.access.authentication import Authenticator, Rates
+from gpuwise.api.access.connection_limits import MAX_STREAMS
 from gpuwise.api.access.limits import StreamLimit
 from gpuwise.api.access.middleware import (
     MAX_BODY_BYTES,
@@ -40,6 +41,7 @@ class ApiSettings:
     """Names this server may be called by, without ports, besides its IP addresses."""
     rates: Rates = field(default_factory=Rates)
     max_body_bytes: int = MAX_BODY_BYTES
+    max_streams: int = MAX_STREAMS
 
 
 def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI:
@@ -55,7 +57,7 @@ def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI
         redirect_slashes=False,
     )
     app.state.service = service
-    app.state.streams = StreamLimit()
+    app.state.streams = StreamLimit(settings.max_streams)
     app.state.authenticator = Authenticator(service, settings.rates)
     for routes in (jobs, logs, terminals, cluster, tables, admin, public):
         app.include_router(routes.router, prefix="/v1")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
+from gpuwise.api.access.connection_limits import ConnectionLimits
+from gpuwise.api.access.connections import protocol
 from gpuwise.api.app import LOOPBACK, ApiSettings, create_app
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.live.file_limit import raise_file_limit
 from gpuwise.service.live.service import Service
 
 BACKLOG = 2048
@@ -43,6 +47,21 @@ class Listening:
         """https with a certificate, else http."""
         return "http" if self.certificate is None else "https"
 
+    def tls(self) -> ssl.SSLContext | None:
+        """How connections are encrypted; None if they are not."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:
+            text = error.strerror or str(error)
+            raise GpuwiseError(
+                f"cannot use the TLS certificate {self.certificate} with the key {self.key} ({text}); "
+                "both must be PEM files, and belong together"
+            ) from None
+        return context
+
 
 def is_loopback(host: str) -> bool:
     """Whether a host can only be reached from this machine."""
@@ -59,18 +78,18 @@ def serve(service: Service, listening: Listening, ready: Callable[[str], None]) 
     bound = bind(listening)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    settings = ApiSettings(hosts=frozenset((*LOOPBACK, shown, listening.host, socket.gethostname())))
+    limits = ConnectionLimits(raise_file_limit())
+    hosts = frozenset((*LOOPBACK, shown, listening.host, socket.gethostname()))
     config = uvicorn.Config(
-        create_app(service, settings),
-        log_level="warning",
+        create_app(service, ApiSettings(hosts=hosts, max_streams=limits.max_streams)),
+        http=protocol(limits, listening.tls()),
+        ws="none",
+        log_level="error",  # its warnings are about what anybody sends
         access_log=False,
         backlog=BACKLOG,
         lifespan="off",
         server_header=False,
-        ssl_certfile=listening.certificate,
-        ssl_keyfile=listening.key,
         timeout_graceful_shutdown=2,
-        h11_max_incomplete_event_size=64 * 1024,
     )
     server = _Server(config, lambda: ready(f"{listening.scheme}://{shown}:{port}"), service.feed.close)
     server.run(sockets=[bound])

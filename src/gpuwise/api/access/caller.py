@@ -11,6 +11,7 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.responses import StreamingResponse
 from fastapi.security.base import SecurityBase
 
+from gpuwise.api.access.connection_limits import OpenConnection, connection_of
 from gpuwise.api.access.limits import StreamLimit
 from gpuwise.core.errors import nearest_names
 from gpuwise.core.records import UserRole
@@ -26,12 +27,13 @@ class Call:
     caller: Caller
     service: Service
     streams: StreamLimit
+    connection: OpenConnection | None = None
 
     def stream(
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
     ) -> StreamingResponse:
         """A response that is sent piece by piece."""
-        counted = self.streams.counted(self.caller.principal.token, pieces)
+        counted = self.streams.counted(self.caller.principal.token, pieces, self.connection)
         return StreamingResponse(counted, media_type=media_type, headers={"X-Accel-Buffering": "no", **(headers or {})})
 
 
@@ -57,7 +59,7 @@ class RequiredRole(SecurityBase):
             )
         if request.scope["query_string"]:
             _refuse_unknown(request)
-        return Call(caller, service, request.app.state.streams)
+        return Call(caller, service, request.app.state.streams, connection_of(request.scope))
 
 
 def _refuse_unknown(request: Request) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from gpuwise.api.access.connection_limits import MAX_STREAMS, Droppable, OpenConnection, Shares
 from gpuwise.service.live.errors import TooManyError
 
 MAX_KEYS = 10_000
@@ -48,28 +49,52 @@ class RateLimit:
 
 
 class StreamLimit:
-    """Counts the streams that are open, in all and per token."""
+    """Limits the streams that are open, in all and per token.
 
-    def __init__(self, total: int = 500, per_token: int = 50) -> None:
+    When all are taken, a token with fewer than another still gets one: the oldest of the token with most is closed.
+    """
+
+    def __init__(self, total: int = MAX_STREAMS, per_token: int = 50) -> None:
         self._total = total
         self._per_token = per_token
-        self._open: Counter[str] = Counter()
+        self._open: Shares[Droppable] = Shares()
 
     def __len__(self) -> int:
-        return self._open.total()
+        return len(self._open)
 
-    def counted(self, token: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    def counted(
+        self, token: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None = None
+    ) -> AsyncIterator[bytes]:
         """The same pieces, which count as one stream until they end."""
-        if len(self) >= self._total or self._open[token] >= self._per_token:
+        own = self._open.count(token)
+        has_room = len(self) < self._total or (connection is not None and own + 1 < self._open.most())
+        if own >= self._per_token or not has_room:
             raise TooManyError("too many streams of events and logs are open; close some", STREAM_RETRY_S)
-        return self._counted(token, pieces)
+        return self._counted(token, pieces, connection)
 
-    async def _counted(self, token: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        self._open[token] += 1
+    async def _counted(
+        self, token: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None
+    ) -> AsyncIterator[bytes]:
+        stream = connection or _Unconnected()
+        self._open.add(token, stream)
+        if connection is not None:
+            connection.streams()
+            if len(self) > self._total:
+                self._drop_one()
         try:
             async for piece in pieces:
                 yield piece
         finally:
-            self._open[token] -= 1
-            if not self._open[token]:
-                del self._open[token]
+            self._open.discard(token, stream)
+
+    def _drop_one(self) -> None:
+        token, stream = self._open.oldest_of_most()
+        self._open.discard(token, stream)
+        stream.drop()
+
+
+class _Unconnected:
+    """A stream over a server that is not ours; it ends by itself."""
+
+    def drop(self) -> None:
+        """Does nothing."""

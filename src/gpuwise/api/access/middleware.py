@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuwise.api.access.authentication import Authenticator
+from gpuwise.api.access.connection_limits import connection_of
 from gpuwise.api.errors import problem, response_to
 from gpuwise.core.errors import GpuwiseError
 
@@ -21,8 +22,8 @@ LOGIN_PATH = "/login"
 PUBLIC = frozenset(("/v1/health", "/v1/session"))
 """Paths under /v1 that need no token; the latter checks one itself."""
 MAX_BODY_BYTES = 1 << 20
-BODY_TIMEOUT_S = 20.0
-"""For the next part of a body."""
+BODY_TIMEOUT_S = 30.0
+"""For a whole body."""
 MAX_URL_BYTES = 8192
 MAX_HEADER_BYTES = 16_384
 
@@ -83,11 +84,11 @@ class SizeLimitMiddleware:
         wrong = self._check(scope)
         if wrong is not None:
             return await problem(*wrong, {"Connection": "close"})(scope, receive, send)
-        read, complete = 0, False
+        read, complete, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT_S
 
         async def counted() -> Message:
             nonlocal read, complete
-            message = await receive() if complete else await _receive_in_time(receive)
+            message = await receive() if complete else await _receive_in_time(receive, deadline)
             read += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if read > self._max_body_bytes:
@@ -113,9 +114,9 @@ class SizeLimitMiddleware:
         return f"the body is larger than {self._max_body_bytes} bytes"
 
 
-async def _receive_in_time(receive: Receive) -> Message:
+async def _receive_in_time(receive: Receive, deadline: float) -> Message:
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
+        async with asyncio.timeout_at(deadline):
             return await receive()
     except TimeoutError as error:
         text = f"the body was not received within {BODY_TIMEOUT_S:g} s"
@@ -141,9 +142,11 @@ class AccessMiddleware:
             path: str = scope["path"]
             if path.startswith("/v1/") and path not in PUBLIC:
                 try:
-                    scope["gpuwise.caller"] = self._authenticator.caller(scope, headers)
+                    caller = scope["gpuwise.caller"] = self._authenticator.caller(scope, headers)
                 except GpuwiseError as error:
                     return await response_to(error)(scope, receive, send)
+                if (connection := connection_of(scope)) is not None:
+                    connection.authenticated(caller.principal.token)
         await self._app(scope, receive, send)
 
     def _is_ours(self, name: str) -> bool:

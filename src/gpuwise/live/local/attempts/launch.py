@@ -16,6 +16,7 @@ from gpuwise.core.job.shape import task_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.engine.journal import plain
+from gpuwise.live.file_limit import ORIGINAL_FILES
 from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders
 from gpuwise.live.local.attempts.limits import Cgroups, limits_of, memory_limit_bytes
 
@@ -81,7 +82,7 @@ class Launcher:
                 "cwd": request.workdir or str(self.folders.job(attempt.uid) / "work"),
                 "output": str(self.folders.output(attempt.uid)),
                 "socket": str(self.socket),
-                "rlimits": limits.rlimits,
+                "rlimits": {"RLIMIT_NOFILE": ORIGINAL_FILES, **limits.rlimits},
                 "cgroup": str(limits.cgroup) if limits.cgroup is not None else None,
                 "memory_bytes": limits.memory_bytes if limits.memory_bytes < float("inf") else None,
                 "grace_s": request.grace_s,
