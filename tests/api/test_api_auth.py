@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import httpx
 import pytest
 
-from gpuwise.api.access.authentication import COOKIE, Rates
+from gpuwise.api.access.authentication import Rates
 from gpuwise.api.access.limits import Rate
 from gpuwise.api.app import ApiSettings, create_app
 from gpuwise.core.records import UserRole
@@ -45,6 +46,7 @@ def test_a_token_expires(running: Running) -> None:
     brief = Person(running.client, running.token("brief", UserRole.USER, expires_in_s=0.3))
     assert brief.get("/v1/status").status_code == 200
     wait_for(lambda: brief.get("/v1/status").status_code == 401, "the token to expire")
+    assert "this token expired at 20" in brief.get("/v1/status").text
 
 
 @pytest.mark.parametrize(
@@ -100,141 +102,160 @@ def test_a_token_in_the_address_is_no_token(running: Running) -> None:
     assert running.client.get(f"/v1/jobs?token={running.secrets['ada']}").status_code == 401
 
 
-# -- the page's cookie --------------------------------------------------------------------------------------------
+# -- rotation -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser(running: Running) -> Any:
-    with httpx.Client(base_url=running.url, timeout=30) as client:
-        yield client
+def test_users_see_and_rotate_their_own_tokens(running: Running) -> None:
+    dora = Person(running.client, running.token("dora", UserRole.USER, expires_in_s=3600))
+    (own,) = dora.get("/v1/tokens").json()["tokens"]
+    made = dora.post(f"/v1/tokens/{own['id']}/rotate", {}).json()
+    assert (made["user"], made["role"], made["expires_at"]) == ("dora", "user", own["expires_at"])
+    assert made["id"] != own["id"]
+    answer = dora.get("/v1/status")
+    assert (answer.status_code, "was revoked" in answer.text) == (401, True)
+    again = Person(running.client, made["secret"])
+    assert again.get("/v1/status").json()["user"] == "dora"
+    assert {each["user"] for each in again.get("/v1/tokens").json()["tokens"]} == {"dora"}
+    assert again.post(f"/v1/tokens/{own['id']}/rotate", {}).status_code == 409
+    assert again.post(f"/v1/tokens/{made['id']}/rotate", {"expires_in_s": 7200}).status_code == 403
+    for other in running.ada.get("/v1/tokens").json()["tokens"]:
+        if other["user"] != "dora":
+            assert again.post(f"/v1/tokens/{other['id']}/rotate", {}).status_code == 404
+    assert ("dora", "rotate token", own["id"], "ok") in running.audit(50)
 
 
-def log_in(running: Running, browser: httpx.Client, name: str = "bob") -> None:
-    answer = browser.post("/v1/session", json={"token": running.secrets[name]})
+def test_a_token_that_is_rotated_with_grace_stays_valid_for_a_while(running: Running) -> None:
+    dee = Person(running.client, running.token("dana", UserRole.VIEWER))
+    (own,) = dee.get("/v1/tokens").json()["tokens"]
+    made = running.ada.post(f"/v1/tokens/{own['id']}/rotate", {"grace_s": 0.3, "expires_in_s": 60}).json()
+    assert made["expires_at"] - made["created_at"] == pytest.approx(60)
+    assert dee.get("/v1/status").status_code == 200
+    wait_for(lambda: dee.get("/v1/status").status_code == 401, "the end of the grace")
+    assert Person(running.client, made["secret"]).get("/v1/status").json()["role"] == "viewer"
+
+
+@pytest.mark.parametrize("body", [{"grace_s": -1}, {"grace_s": 1e9}, {"expires_in_s": 0}, {"expires": 1}])
+def test_wrong_rotations_are_refused(running: Running, body: dict[str, Any]) -> None:
+    own = running.bob.get("/v1/tokens").json()["tokens"][0]["id"]
+    assert running.bob.post(f"/v1/tokens/{own}/rotate", body).status_code == 422
+
+
+def test_the_owners_token_in_the_state_folder_is_rotated_too(own_running: Running) -> None:
+    owner = Person(own_running.client, own_running.deployment.token)
+    user = owner.get("/v1/status").json()["user"]
+    (own,) = [each["id"] for each in owner.get("/v1/tokens").json()["tokens"] if each["user"] == user]
+    made = owner.post(f"/v1/tokens/{own}/rotate", {}).json()
+    kept = own_running.deployment.folder.path / "token"
+    assert kept.read_text() == made["secret"] + "\n"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert own_running.deployment.token == made["secret"]
+    again = Person(own_running.client, made["secret"])
+    other = own_running.bob.get("/v1/tokens").json()["tokens"][0]["id"]
+    assert again.post(f"/v1/tokens/{other}/rotate", {}).status_code == 201
+    assert kept.read_text() == made["secret"] + "\n"
+
+
+# -- sessions of the page --------------------------------------------------------------------------------------------
+
+
+def log_in(running: Running, name: str = "bob") -> Person:
+    answer = running.nobody.post("/v1/session", {"token": running.secrets[name]})
     assert answer.status_code == 200, answer.text
-    assert answer.json() == {
-        "user": name,
-        "role": str(running.deployment.service.access.by_secret(running.secrets[name]).role),
-    }
+    found = answer.json()
+    assert found["user"] == name
+    assert found["role"] == str(running.service.access.by_token(running.secrets[name]).role)
+    assert running.secrets[name] not in answer.text
+    assert "set-cookie" not in answer.headers
+    return Person(running.client, found["secret"])
 
 
-def own(running: Running) -> dict[str, str]:
-    return {"Origin": running.url, "Sec-Fetch-Site": "same-origin"}
+def test_a_session_acts_for_its_user_until_it_is_logged_out(running: Running) -> None:
+    page = log_in(running)
+    uid = page.submit("sleep", "60")
+    assert page.job(uid)["user"] == "bob"
+    assert page.post(f"/v1/jobs/{uid}/cancel").status_code == 200
+    other = log_in(running)
+    assert page.delete("/v1/session").status_code == 204
+    answer = page.get("/v1/status")
+    assert (answer.status_code, "log in again" in answer.text) == (401, True)
+    assert page.delete("/v1/session").status_code == 401
+    assert other.get("/v1/status").status_code == 200
+    done = [(user, action) for user, action, _, _ in running.audit(20)]
+    assert {("bob", "log in"), ("bob", "log out")} <= set(done)
 
 
-def test_a_link_logs_in_and_leads_to_the_page(running: Running, browser: httpx.Client) -> None:
-    answer = browser.get("/login", params={"token": running.secrets["bob"]})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
-    cookie = answer.headers["set-cookie"]
-    assert all(word in cookie.lower() for word in ("httponly", "samesite=strict", "path=/"))
-    assert running.secrets["bob"] not in cookie
-    assert browser.get("/v1/status").json()["user"] == "bob"
-    page = browser.get("/")
-    assert page.status_code == 200
-    assert page.headers["content-type"].startswith("text/html")
-
-
-def test_the_page_acts_with_its_cookie_and_logs_out(running: Running, browser: httpx.Client) -> None:
-    log_in(running, browser)
-    made = browser.post("/v1/jobs", json={"command": ["sleep", "60"]}, headers=own(running))
-    assert made.status_code == 201
-    uid = made.json()["jobs"][0]["id"]
-    assert browser.post(f"/v1/jobs/{uid}/cancel", headers=own(running)).status_code == 200
-    assert browser.delete("/v1/session", headers=own(running)).status_code == 204
-    assert browser.get("/v1/status").status_code == 401
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Origin": "http://[", "Sec-Fetch-Site": "same-origin"},
-        {"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Sec-Fetch-Site": "none"},
-        {"Origin": "{url}", "Sec-Fetch-Site": "same-site"},
-    ],
-)
-def test_pages_from_elsewhere_cannot_act_with_the_cookie(
-    running: Running, browser: httpx.Client, headers: dict[str, str]
-) -> None:
-    log_in(running, browser)
-    uid = running.bob.submit("sleep", "60")
-    sent = {name: value.format(url=running.url) for name, value in headers.items()}
-    answer = browser.post(f"/v1/jobs/{uid}/cancel", headers=sent)
-    running.bob.post(f"/v1/jobs/{uid}/cancel")
-    assert answer.status_code == 403
-    assert browser.delete("/v1/session", headers=sent).status_code == 403
-
-
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_pages_from_elsewhere_cannot_read_with_the_cookie(running: Running, browser: httpx.Client, site: str) -> None:
-    log_in(running, browser)
-    assert browser.get("/v1/jobs", headers={"Sec-Fetch-Site": site}).status_code == 403
-    assert browser.get("/v1/jobs", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
-
-
-def test_pages_from_elsewhere_cannot_log_anybody_in(running: Running, browser: httpx.Client) -> None:
-    secret = running.secrets["bob"]
-    for elsewhere in (
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "http://x.example"},
-    ):
-        assert browser.get("/login", params={"token": secret}, headers=elsewhere).status_code == 403
-        assert browser.post("/v1/session", json={"token": secret}, headers=elsewhere).status_code == 403
-    assert not browser.cookies
-
-
-def test_servers_on_two_ports_do_not_take_each_others_cookies(running: Running, browser: httpx.Client) -> None:
-    other = Server(create_app(running.service))
-    try:
-        log_in(running, browser)
-        assert browser.get(f"{other.url}/v1/status").status_code == 401
-        assert browser.post(f"{other.url}/v1/session", json={"token": running.secrets["cy"]}).status_code == 200
-        assert browser.get("/v1/status").json()["user"] == "bob"
-        assert browser.get(f"{other.url}/v1/status").json()["user"] == "cy"
-    finally:
-        other.close()
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_cookie_that_was_changed_is_refused(running: Running, browser: httpx.Client, place: int) -> None:
-    log_in(running, browser)
-    name = f"{COOKIE}_{running.server.port}"
-    parts = browser.cookies[name].split(".")
-    admin = next(each.id for each in running.service.access.tokens() if each.user == "ada")
-    parts[place] = [admin, "99999999999", "0" * 64][place]
-    browser.cookies.clear()
-    answer = browser.get("/v1/status", headers={"Cookie": f"{name}={'.'.join(parts)}"})
-    assert answer.status_code == 401
-
-
-@pytest.mark.parametrize("cookie", ["", "x", "..", "a.b.c", "\xe9.1.2", "." * 1000])
-def test_what_is_no_session_is_refused(running: Running, cookie: str) -> None:
-    answer = running.client.get(
-        "/v1/status", headers={"Cookie": f"{COOKIE}_{running.server.port}={cookie}".encode("latin-1")}
-    )
-    assert answer.status_code == 401
-
-
-def test_a_session_ends_with_its_token(running: Running, browser: httpx.Client) -> None:
+@pytest.mark.parametrize("end", ["log out", "revoke", "rotate"])
+def test_the_end_of_a_session_ends_its_streams(running: Running, end: str) -> None:
     made = running.ada.post("/v1/tokens", {"user": "dee"}).json()
-    assert browser.post("/v1/session", json={"token": made["secret"]}).status_code == 200
-    assert browser.get("/v1/status").status_code == 200
+    secret = running.nobody.post("/v1/session", {"token": made["secret"]}).json()["secret"]
+    page = Person(running.client, secret)
+    uid = page.submit("sh", "-c", "echo begun; sleep 60")
+    with page.stream("/v1/events") as events, page.stream(f"/v1/jobs/{uid}/logs?follow=true") as log:
+        received, lines = events.iter_bytes(), log.iter_bytes()
+        next(received)
+        assert next(lines) == b"begun\n"
+        if end == "log out":
+            assert page.delete("/v1/session").status_code == 204
+        elif end == "revoke":
+            assert running.ada.delete(f"/v1/tokens/{made['id']}").status_code == 200
+        else:
+            assert running.ada.post(f"/v1/tokens/{made['id']}/rotate", {}).status_code == 201
+        assert b"".join(lines) == b""
+        assert all(b"data:" in each or each.startswith(b":") for each in received)  # it ends
+    assert page.get("/v1/status").status_code == 401
+    assert running.ada.post(f"/v1/jobs/{uid}/cancel").status_code == 200
+
+
+def test_a_code_logs_in_once(running: Running) -> None:
+    made = running.bob.post("/v1/session/code")
+    assert made.status_code == 201
+    code = made.json()["code"]
+    answer = running.nobody.post("/v1/session", {"code": code})
+    assert answer.json()["user"] == "bob"
+    assert Person(running.client, answer.json()["secret"]).get("/v1/status").json()["user"] == "bob"
+    again = running.nobody.post("/v1/session", {"code": code})
+    assert (again.status_code, "gpuwise page" in again.text) == (401, True)
+    assert Person(running.client, code).get("/v1/status").status_code == 401
+
+
+def test_a_code_ends_with_its_token(running: Running) -> None:
+    made = running.ada.post("/v1/tokens", {"user": "dee"}).json()
+    code = Person(running.client, made["secret"]).post("/v1/session/code").json()["code"]
     running.ada.delete(f"/v1/tokens/{made['id']}")
-    assert browser.get("/v1/status").status_code == 401
+    assert running.nobody.post("/v1/session", {"code": code}).status_code == 401
 
 
-def test_a_session_ends_by_itself(running: Running, browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwise.service.live.sessions.SESSION_S", -1.0)
-    log_in(running, browser)
-    assert browser.get("/v1/status").status_code == 401
-    assert running.bob.get("/v1/status").status_code == 200
+def test_a_session_is_no_way_to_more_than_itself(running: Running) -> None:
+    page = log_in(running)
+    secret = page.headers["Authorization"].removeprefix("Bearer ")
+    own = page.get("/v1/tokens").json()["tokens"][0]["id"]
+    assert page.post("/v1/session/code").status_code == 403
+    assert page.post(f"/v1/tokens/{own}/rotate", {}).status_code == 403
+    for body in ({"token": secret}, {"code": secret}):
+        assert running.nobody.post("/v1/session", body).status_code == 401
+    assert running.bob.delete("/v1/session").status_code == 422  # a token is not logged out
+
+
+@pytest.mark.parametrize("body", [{}, {"token": "x", "code": "y"}, {"token": None}, {"token": 1}, {"secret": "x"}])
+def test_a_log_in_needs_a_token_or_a_code(running: Running, body: dict[str, Any]) -> None:
+    assert running.nobody.post("/v1/session", body).status_code == 422
+
+
+@pytest.mark.parametrize("name", ["gpuwise_session", "gpuwise_session_{port}", "session", "token", "Authorization"])
+def test_nothing_in_a_cookie_logs_in(running: Running, name: str) -> None:
+    page = log_in(running)
+    name = name.format(port=running.server.port)
+    for secret in (running.secrets["bob"], page.headers["Authorization"].removeprefix("Bearer ")):
+        answer = running.client.get("/v1/status", headers={"Cookie": f"{name}={secret}"})
+        assert answer.status_code == 401
+
+
+def test_a_session_ends_by_itself(own_running: Running) -> None:
+    expires_at = own_running.nobody.post("/v1/session", {"token": own_running.secrets["bob"]}).json()["expires_at"]
+    assert expires_at - time.time() == pytest.approx(24 * 3600, abs=600)
+    brief = own_running.token("brief", UserRole.USER, expires_in_s=5)
+    expires_at = own_running.nobody.post("/v1/session", {"token": brief}).json()["expires_at"]
+    assert expires_at <= time.time() + 5  # no longer than its token
 
 
 # -- whom a request is for ----------------------------------------------------------------------------------------
@@ -244,10 +265,11 @@ def test_a_session_ends_by_itself(running: Running, browser: httpx.Client, monke
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "", "localhost.evil"]
 )
 def test_other_names_for_this_server_are_refused(running: Running, host: str) -> None:
-    for path in ("/v1/jobs", "/v1/health", "/", "/login?token=x"):
+    for path in ("/v1/jobs", "/v1/health", "/"):
         answer = running.bob.get(path, headers={"Host": host.format(port=running.server.port)})
         assert answer.status_code == 400
         assert "is not called" in answer.text
+        assert "--allow-host" in answer.text
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "192.168.7.7:8787"])
@@ -298,16 +320,18 @@ def test_a_token_has_only_so_many_requests(running: Running) -> None:
         server.close()
 
 
-def test_no_secret_is_logged(running: Running, browser: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
-    secret = running.secrets["bob"]
+def test_no_secret_is_logged(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    secrets = [running.secrets["bob"]]
     with caplog.at_level(logging.DEBUG):
-        browser.get("/login", params={"token": secret})
-        browser.post("/v1/session", json={"token": secret})
-        running.bob.get("/v1/status")
-        browser.get("/login", params={"token": secret + "x"})
-        browser.get("/login", params={"token": secret * 10})
-        browser.get("/login", params={"token": secret}, headers={"Host": "evil.example"})
+        page = log_in(running)
+        code = running.bob.post("/v1/session/code").json()["code"]
+        running.nobody.post("/v1/session", {"code": code})
+        running.nobody.post("/v1/session", {"code": code})
+        running.nobody.post("/v1/session", {"token": secrets[0] + "x"})
+        page.delete("/v1/session")
+        page.get("/v1/status")
+        secrets += [code, page.headers["Authorization"].removeprefix("Bearer ")]
     told = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
-    assert any("/login" in each for each in told)
-    assert not any(secret in each for each in told)
-    assert not any(secret in text for entry in running.audit(10) for text in entry)
+    assert any("/v1/session" in each for each in told)
+    assert not any(secret in each for each in told for secret in secrets)
+    assert not any(secret in text for entry in running.audit(10) for text in entry for secret in secrets)

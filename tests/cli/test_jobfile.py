@@ -257,7 +257,7 @@ WRONG = {
     "cpus beside roles": (OK + 'cpus = 4\nrole = "ps:2,cpus=4"', "job.toml:2: cpus is 4", "each role has its own"),
     "gpus beside roles": (OK + 'gpus = 3\nrole = "w:2,gpus=1"', "job.toml:2: gpus is 3", "2, as many as its roles"),
     "name of a variable": (OK + '[env]\n"a b" = "1"', "job.toml:2: env", "a b"),
-    "list in a variable": (OK + "[env]\nX = [1]", "job.toml:2: env", "names with values"),
+    "list in a variable": (OK + "[env]\nX = [1]", "job.toml:2: env", "text or a number"),
     "name": (OK + 'name = "a\\nb"', "job.toml:2: name", "letters"),
     "after nobody": (OK + 'after = "prepare"', "job.toml:2: after names 'prepare'", "id of a job"),
     "a table of one job": ('[job]\ncommand = "true"', "job.toml", "[[job]]"),

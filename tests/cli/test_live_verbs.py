@@ -200,13 +200,15 @@ ATTEMPT = {
 
 def test_all_about_a_job(run: Run) -> None:
     queued = {**job(), "estimated_start": None, "estimated_finish": 2e9, "position": None, "why": ""}
-    script = (JOBS, reply({"jobs": [queued]}), reply({"attempts": [ATTEMPT]}))
+    details = reply({**job(), "env": {"HF_TOKEN": "***", "LR": "***"}})
+    script = (JOBS, reply({"jobs": [queued]}), details, reply({"attempts": [ATTEMPT]}))
     shown = right(run, "show 17 -o table", *script)
     facts = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line)
     assert facts["command"].strip() == "python train.py"
     assert facts["progress"].strip() == "step 30 of 120 (25 %), loss 0.25, 1,000 samples/s"
     assert facts["run time"].strip() == "1h00m, as declared"
     assert facts["estimated end"].strip().startswith("2033-05-")
+    assert facts["environment"].strip() == "HF_TOKEN=*** LR=***"
     assert "suspended" in shown
     (row,) = json.loads(right(run, "show 17 -o json", *script))
     assert row["launches"] == [ATTEMPT]
@@ -220,7 +222,7 @@ def test_what_a_job_is_called_cannot_move_the_cursor(run: Run) -> None:
     assert answer.err.endswith("failed: \\x1b[3J\n")
     answer, _ = run("queue", refused(422, "\x1b[3J"))
     assert answer.err == "gpuwise: \\x1b[3J\n"
-    shown = right(run, "show 17 -o table", reply({"jobs": [evil]}), reply({"attempts": []}))
+    shown = right(run, "show 17 -o table", reply({"jobs": [evil]}), reply(evil), reply({"attempts": []}))
     assert "\\x1b[2J\\x07\\n" in shown
 
 

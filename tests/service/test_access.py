@@ -13,8 +13,8 @@ from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.access import Access, Principal
-from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
-from gpuwise.service.live.sessions import SESSION_S
+from gpuwise.service.live.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.sessions import MOST_PER_TOKEN, SESSION_S
 from gpuwise.store.sql import SqlStore, open_store
 
 
@@ -85,7 +85,8 @@ def test_a_token_is_good_until_it_expires(access: Access, time: Time) -> None:
 def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: SqlStore, time: Time) -> None:
     access.add("ada", UserRole.ADMIN)
     token, secret = access.add("bob", UserRole.USER)
-    principal, session = access.by_secret(secret), access.session(access.by_secret(secret))
+    principal = access.by_secret(secret)
+    session, _ = access.log_in(principal)
     told: list[str] = []
     access.on_change = lambda: told.append("changed")
     assert access.revoke(token.id).revoked_at == time.now
@@ -95,7 +96,7 @@ def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: 
         with pytest.raises(WrongTokenError):
             again.by_secret(secret)
         with pytest.raises(UnauthorizedError):
-            again.by_session(session)
+            again.by_secret(session)
     time.now += 5
     assert access.revoke(token.id).revoked_at == time.now - 5  # when it was revoked first
 
@@ -140,27 +141,93 @@ def test_a_token_lasts_a_time_that_can_be(access: Access, seconds: float) -> Non
         access.add("bob", UserRole.USER, seconds)
 
 
-def test_a_session_lasts_a_day_and_over_restarts(access: Access, store: SqlStore, time: Time) -> None:
+# -- rotation -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_token_ends_after_its_grace(access: Access, time: Time) -> None:
+    admin = access.by_secret(access.add("ada", UserRole.ADMIN)[1])
+    old, secret = access.add("bob", UserRole.USER, expires_in_s=100)
+    new, fresh = access.rotate(admin, old.id, grace_s=10)
+    assert (new.user, new.role, new.expires_at) == ("bob", UserRole.USER, old.expires_at)
+    assert (access.by_secret(secret).token, access.by_secret(fresh).token) == (old.id, new.id)
+    with pytest.raises(NotPossibleError):
+        access.rotate(admin, old.id)
+    time.now += 10
+    assert access.by_secret(fresh).token == new.id
+    with pytest.raises(WrongTokenError, match="was revoked"):
+        access.by_secret(secret)
+
+
+def test_the_last_administrator_cannot_be_rotated_away(access: Access, time: Time) -> None:
+    first, secret = access.add("ada", UserRole.ADMIN)
+    second, fresh = access.rotate(access.by_secret(secret), first.id, grace_s=10)
+    with pytest.raises(NotPossibleError, match="last token of an administrator"):
+        access.revoke(second.id)  # the first one counts no more: it ends soon
+    assert access.revoke(first.id).revoked_at == time.now
+    assert access.by_secret(fresh).role is UserRole.ADMIN
+
+
+@pytest.mark.parametrize("role", [UserRole.VIEWER, UserRole.USER])
+def test_a_token_does_not_get_its_user_more_than_it_may(access: Access, role: UserRole) -> None:
+    own, secret = access.add("bob", role, expires_in_s=100)
+    higher, _ = access.add("bob", UserRole.ADMIN)
+    foreign, _ = access.add("cy", role)
+    bob = access.by_secret(secret)
+    for other in (higher, foreign):
+        with pytest.raises(NotFoundError):
+            access.rotate(bob, other.id)
+    with pytest.raises(ForbiddenError, match="longer"):
+        access.rotate(bob, own.id, expires_in_s=101)
+    assert access.rotate(bob, own.id, expires_in_s=50)[0].role is role
+
+
+# -- sessions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_session_lasts_a_day_and_ends_with_the_service(access: Access, store: SqlStore, time: Time) -> None:
     token, secret = access.add("bob", UserRole.USER)
-    session = access.session(access.by_secret(secret))
+    session, expires_at = access.log_in(access.by_secret(secret))
     assert secret not in session
-    restarted = Access(store, time)
-    assert restarted.by_session(session) == Principal("bob", UserRole.USER, token.id)
+    assert expires_at == time.now + SESSION_S
+    assert (access.by_secret(session).user, access.by_secret(session).token) == ("bob", token.id)
+    with pytest.raises(UnauthorizedError):
+        Access(store, time).by_secret(session)
     time.now += SESSION_S - 1
-    assert restarted.by_session(session).user == "bob"
+    principal = access.by_secret(session)
+    assert access.is_valid(principal)
     time.now += 1
+    assert not access.is_valid(principal)
     with pytest.raises(UnauthorizedError):
-        restarted.by_session(session)
+        access.by_secret(session)
 
 
-def test_a_session_of_another_service_is_refused(access: Access, time: Time, tmp_path: Path) -> None:
-    token, secret = access.add("bob", UserRole.USER)
-    other_store = open_store(tmp_path / "other.db")
-    other_store.put_token(token)
-    session = Access(other_store, time).session(access.by_secret(secret))
-    other_store.close()
-    with pytest.raises(UnauthorizedError):
-        access.by_session(session)
+def test_logging_out_ends_one_session_and_tells(access: Access) -> None:
+    _, secret = access.add("bob", UserRole.USER)
+    first, second = (access.by_secret(access.log_in(access.by_secret(secret))[0]) for _ in range(2))
+    told: list[str] = []
+    access.on_change = lambda: told.append("changed")
+    access.log_out(first)
+    assert told == ["changed"]
+    assert [access.is_valid(each) for each in (first, second, access.by_secret(secret))] == [False, True, True]
+
+
+def test_a_code_works_once_and_not_for_long(access: Access, time: Time) -> None:
+    bob = access.by_secret(access.add("bob", UserRole.USER)[1])
+    code, _ = access.issue_code(bob)
+    assert access.by_code(code) == bob
+    late, expires_at = access.issue_code(bob)
+    time.now = expires_at
+    for each in (code, late, "", "x"):
+        with pytest.raises(WrongTokenError, match="gpuwise page"):
+            access.by_code(each)
+
+
+def test_a_user_has_only_so_many_sessions(access: Access) -> None:
+    bob, cy = (access.by_secret(access.add(name, UserRole.USER)[1]) for name in ("bob", "cy"))
+    other = access.by_secret(access.log_in(cy)[0])
+    sessions = [access.by_secret(access.log_in(bob)[0]) for _ in range(MOST_PER_TOKEN + 1)]
+    assert [access.is_valid(each) for each in sessions] == [False] + [True] * MOST_PER_TOKEN
+    assert access.is_valid(other)
 
 
 def test_who_may_see_a_job() -> None:

@@ -16,6 +16,7 @@ from gpuwise.web.page import mount
 
 Plain = dict[str, Any]
 TOKEN = "open sesame"
+SESSION = "session-sesame"
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -192,7 +193,8 @@ def app_of(double: Double) -> FastAPI:
             double.asked.append(f"{request.method} {path}")
             if double.refusal is not None:
                 return _problem(*double.refusal)
-            if not double.known and path != "/v1/session" and request.cookies.get("gpuwise_session") != "yes":
+            shown = request.headers.get("authorization")
+            if not double.known and request.method + path != "POST/v1/session" and shown != f"Bearer {SESSION}":
                 return _problem(401, "a token is missing")
         answer: Response = await go_on(request)
         return answer
@@ -201,15 +203,11 @@ def app_of(double: Double) -> FastAPI:
     def session(token: str = Body(embed=True)) -> Response:
         if token != TOKEN:
             return _problem(401, "this token is not known")
-        answer = JSONResponse({})
-        answer.set_cookie("gpuwise_session", "yes", httponly=True, samesite="strict")
-        return answer
+        return JSONResponse({"user": "ada", "role": double.role, "secret": SESSION, "expires_at": time.time() + 60})
 
     @app.delete("/v1/session")
     def log_out() -> Response:
-        answer = Response(status_code=204)
-        answer.delete_cookie("gpuwise_session")
-        return answer
+        return Response(status_code=204)
 
     @app.get("/v1/status")
     def status() -> Plain:

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 import uvicorn
 from fastapi import FastAPI
 
+from gpuwise.cli.live.page import login_link
+from gpuwise.service.live.up import LocalDeployment
+
 
 def serve(app: FastAPI) -> Iterator[str]:
     """Runs an app on a free port of the loopback interface; yields its address."""
@@ -25,3 +28,9 @@ def serve(app: FastAPI) -> Iterator[str]:
     server.should_exit = server.force_exit = True
     thread.join(10)
     listener.close()
+
+
+def owners_link(address: str, deployment: LocalDeployment) -> str:
+    """A link that logs in as the owner of a service."""
+    access = deployment.service.access
+    return login_link(address, access.issue_code(access.by_token(deployment.token))[0])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, Request, expect
-from serving import serve
+from serving import owners_link, serve
 
 from gpuwise.api.app import create_app
 from gpuwise.core.job.request import JobRequest
@@ -39,7 +39,7 @@ def address(deployment: LocalDeployment) -> Iterator[str]:
 
 @pytest.fixture
 def page(address: str, deployment: LocalDeployment, open_page: Open) -> Page:
-    page = open_page(f"{address}/login?token={deployment.token}")
+    page = open_page(owners_link(address, deployment))
     expect(page.get_by_role("heading", name="Waiting (9,998)")).to_be_visible()
     return page
 

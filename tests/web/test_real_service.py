@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from serving import serve
+from serving import owners_link, serve
 
 from gpuwise.api.app import create_app
 from gpuwise.core.job.request import JobRequest
 from gpuwise.service.live.up import LocalDeployment, Settings
 
-HOSTILE = "<img src=x onerror='window.hacked=1'>"
+HOSTILE = "<img src=x onerror='window.hacked=1'>\x1b]0;hacked\x07\x1b]8;;http://evil.example\x1b\\link\x9b2J"
 TRAINING = """
 import sys, time
 from gpuwise import sdk
@@ -42,10 +42,10 @@ def address(deployment: LocalDeployment) -> Iterator[str]:
 
 
 def test_the_life_of_a_job(address: str, deployment: LocalDeployment, open_page: Callable[..., Page]) -> None:
-    page = open_page(f"{address}/login?token={deployment.token}")
+    page = open_page(owners_link(address, deployment))
     expect(page.get_by_text("No job runs.")).to_be_visible()
     expect(page.get_by_text("CPU stand-ins, not GPUs")).to_be_visible()
-    assert deployment.token not in page.url
+    assert "login" not in page.url
 
     request = JobRequest(
         command=(sys.executable, "-c", TRAINING, HOSTILE), name="real", gpu_frac=0.5, duration_s=1000.0
@@ -56,6 +56,8 @@ def test_the_life_of_a_job(address: str, deployment: LocalDeployment, open_page:
     expect(page.get_by_text("of 100,000").first).to_be_visible()
     link.click()
     expect(page.get_by_label("log of job 1")).to_have_text(f"begins at 0 {HOSTILE}\n")
+    expect(page).to_have_title("job 1 · gpuwise")
+    expect(page.get_by_label("log of job 1").locator("*")).to_have_count(0)  # text alone
 
     page.get_by_role("button", name="Suspend").click()
     expect(page.locator(".why")).to_have_text("was put on hold by its user until it is resumed")

@@ -61,7 +61,6 @@ def create_app(service: Service, settings: ApiSettings | None = None) -> FastAPI
     app.state.authenticator = Authenticator(service, settings.rates)
     for routes in (jobs, logs, terminals, cluster, tables, admin, public):
         app.include_router(routes.router, prefix="/v1")
-    app.include_router(public.login_router)
     mount(app)
     app.add_exception_handler(GpuwiseError, errors.on_gpuwise_error)
     app.add_exception_handler(RequestValidationError, errors.on_invalid)

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from gpuwise.api.schema.answers import Problem
 from gpuwise.api.schema.parameters import in_words
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.job.property import PropertyError
+from gpuwise.core.job.property import HIDDEN, PropertyError
 from gpuwise.core.records import StoreError
 from gpuwise.live.inbox import BusyError, ClosedError, LimitError
 from gpuwise.service.live.errors import (
@@ -132,10 +132,11 @@ def _mistake(found: Mapping[str, Any]) -> str:
     name = ".".join(place) or "the body"
     if kind == "missing":
         return f"{name} is missing" if place else "a body of JSON is missing"
+    value = HIDDEN if place[:1] == ["env"] else _short(found.get("input"))
     if kind == "string_pattern_mismatch":
-        return f"{name} is {_short(found.get('input'))}; it must be {in_words(found['ctx']['pattern'])}"
+        return f"{name} is {value}; it must be {in_words(found['ctx']['pattern'])}"
     message = found["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    return f"{name} is {_short(found.get('input'))}; {message}"
+    return f"{name} is {value}; {message}"
 
 
 def _short(value: object) -> str:

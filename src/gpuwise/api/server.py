@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from gpuwise.live.file_limit import raise_file_limit
 from gpuwise.service.live.service import Service
 
 BACKLOG = 2048
+NAME_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9.\-]{0,251}[A-Za-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +30,15 @@ class Listening:
     host: str = "127.0.0.1"
     port: int = 8787
     """0 is any free port."""
+    names: frozenset[str] = frozenset()
+    """Names that the server is reached by, besides its own."""
     certificate: Path | None = None
     key: Path | None = None
 
     def __post_init__(self) -> None:
+        for name in self.names:
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise GpuwiseError(f"--allow-host {name}: not the name of a host; give it without https:// and port")
         if (self.certificate is None) != (self.key is None):
             raise GpuwiseError(
                 "the TLS certificate or its key is missing; give both --tls-cert and --tls-key, or neither"
@@ -79,7 +86,7 @@ def serve(service: Service, listening: Listening, ready: Callable[[str], None]) 
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     limits = ConnectionLimits(raise_file_limit())
-    hosts = frozenset((*LOOPBACK, shown, listening.host, socket.gethostname()))
+    hosts = frozenset((*LOOPBACK, shown, listening.host, socket.gethostname(), *listening.names))
     config = uvicorn.Config(
         create_app(service, ApiSettings(hosts=hosts, max_streams=limits.max_streams)),
         http=protocol(limits, listening.tls()),

@@ -82,7 +82,12 @@ GROUPS: dict[str, tuple[Command, dict[str, Command]]] = {
     "queues": (queues.queues_command, {"set": queues.set_command, "delete": queues.delete_command}),
     "tokens": (
         tokens.tokens_command,
-        {"list": tokens.list_command, "create": tokens.create_command, "revoke": tokens.revoke_command},
+        {
+            "list": tokens.list_command,
+            "create": tokens.create_command,
+            "rotate": tokens.rotate_command,
+            "revoke": tokens.revoke_command,
+        },
     ),
 }
 """Those of them that have commands of their own."""

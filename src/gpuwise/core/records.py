@@ -151,6 +151,7 @@ class TokenRecord:
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    """When it ends, or ended; a token that was rotated may have some time left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class RequiredRole(SecurityBase):
     """Accepts a request whose caller has a role, or a higher one."""
 
     scheme_name = "token"
-    model = HTTPBearer(description="A token's secret. The page sends a cookie in its place.")
+    model = HTTPBearer(description="A token's secret, or a session's.")
 
     def __init__(self, role: UserRole) -> None:
         self._role = role

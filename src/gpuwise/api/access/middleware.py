@@ -18,9 +18,8 @@ from gpuwise.core.errors import GpuwiseError
 
 log = logging.getLogger("gpuwise.api")
 
-LOGIN_PATH = "/login"
-PUBLIC = frozenset(("/v1/health", "/v1/session"))
-"""Paths under /v1 that need no token; the latter checks one itself."""
+PUBLIC = frozenset((("GET", "/v1/health"), ("POST", "/v1/session")))
+"""What needs no token under /v1; the latter checks one itself."""
 MAX_BODY_BYTES = 1 << 20
 BODY_TIMEOUT_S = 30.0
 """For a whole body."""
@@ -55,8 +54,6 @@ class SecurityHeadersMiddleware:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                if scope["path"] == LOGIN_PATH:
-                    scope["query_string"] = b""  # servers now log the address; the secret in it is not for logs
                 own = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in own)]
             await send(message)
@@ -137,10 +134,10 @@ class AccessMiddleware:
             headers = Headers(scope=scope)
             host = headers.get("host", "")
             if not self._is_ours(_name(host)):
-                text = f"this server is not called {host[:100]!r}; use its address or one of its names"
+                text = f"this server is not called {host[:100]!r}; use its address, or start it with --allow-host NAME"
                 return await problem(400, text)(scope, receive, send)
             path: str = scope["path"]
-            if path.startswith("/v1/") and path not in PUBLIC:
+            if path.startswith("/v1/") and (scope["method"], path) not in PUBLIC:
                 try:
                     caller = scope["gpuwise.caller"] = self._authenticator.caller(scope, headers)
                 except GpuwiseError as error:

@@ -1,4 +1,4 @@
-"""Routes for administrators: queues, nodes, tokens, the audit log; all users may see the queues."""
+"""Routes for administrators: queues, nodes, tokens, the audit log; all users may see the queues and their tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from gpuwise.api.access.caller import AsAdmin, AsViewer
 from gpuwise.api.errors import Responses, documented, documented_problems
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.bodies import QueueBody, TokenBody
+from gpuwise.api.schema.bodies import QueueBody, RotateBody, TokenBody
 from gpuwise.api.schema.parameters import Limit, NodeName, QueueName, TokenId
 from gpuwise.core.records import QueueRecord, UserRole
 
@@ -60,10 +60,10 @@ async def undrain(call: AsAdmin, node: NodeName) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/tokens", tags=["tokens"], responses=documented(answers.Tokens, "All tokens."))
-async def tokens(call: AsAdmin) -> Response:
-    """List the tokens, without their secrets."""
-    return views.json_response({"tokens": [views.token(each) for each in call.service.admin.tokens()]})
+@router.get("/tokens", tags=["tokens"], responses=documented(answers.Tokens, "The tokens."))
+async def tokens(call: AsViewer) -> Response:
+    """List the tokens, without their secrets; administrators see those of all users."""
+    return views.json_response({"tokens": [views.token(each) for each in call.service.admin.tokens(call.caller)]})
 
 
 @router.post(
@@ -73,6 +73,18 @@ async def add_token(call: AsAdmin, body: TokenBody) -> Response:
     """Make a token; its secret is shown this once."""
     record, secret = await call.service.admin.add_token(call.caller, body.user, UserRole(body.role), body.expires_in_s)
     return views.json_response(views.token(record) | {"secret": secret}, 201)
+
+
+@router.post(
+    "/tokens/{token_id}/rotate",
+    tags=["tokens"],
+    status_code=201,
+    responses=documented(answers.NewToken, "The new token.", 404, 409, status=201),
+)
+async def rotate_token(call: AsViewer, token_id: TokenId, body: RotateBody) -> Response:
+    """Make a token in the place of another of one's own, which ends; its secret is shown this once."""
+    found = await call.service.admin.rotate_token(call.caller, token_id, body.expires_in_s, body.grace_s)
+    return views.json_response(views.token(found[0]) | {"secret": found[1]}, 201)
 
 
 @router.delete("/tokens/{token_id}", tags=["tokens"], responses=documented(answers.Token, "The token.", 404, 409))

@@ -11,6 +11,7 @@ from gpuwise.api.access.caller import AsUser, AsViewer, Call
 from gpuwise.api.errors import documented
 from gpuwise.api.schema import answers, views
 from gpuwise.api.schema.bodies import ResizeBody, UpdateBody
+from gpuwise.api.schema.details import JobDetails, job_details
 from gpuwise.api.schema.job_body import JobBody
 from gpuwise.api.schema.parameters import Before, IdempotencyKey, JobId, Limit, Name, Words, statuses, uids
 from gpuwise.core.records import JobRecord
@@ -58,11 +59,11 @@ async def jobs_(
     return _jobs(call, await call.service.jobs.jobs(call.caller, query))
 
 
-@router.get("/{uid}", responses=documented(answers.Job, "The job.", 404))
+@router.get("/{uid}", responses=documented(JobDetails, "The job.", 404))
 async def job(call: AsViewer, uid: JobId) -> Response:
     """Show one job; another user's without its details."""
     record = await call.service.jobs.any_job(uid)
-    return views.json_response(views.job(record, details=call.caller.principal.may_see(record)))
+    return views.json_response(job_details(record, call.caller.principal))
 
 
 @router.get("/{uid}/why", responses=documented(answers.WhyAnswer, "Why it waits.", 404))

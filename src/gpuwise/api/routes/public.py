@@ -1,24 +1,17 @@
-"""Routes that need no token: the health of the service, and exchanging a token for a cookie."""
+"""Routes about the health of the service, which needs no token, and log-in to the page."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
-
-from gpuwise.api.access.authentication import Authenticator, check_origin, cookie_name, is_cross_site
-from gpuwise.api.access.middleware import LOGIN_PATH
+from gpuwise.api.access.authentication import Authenticator
+from gpuwise.api.access.caller import AsViewer
 from gpuwise.api.errors import documented, documented_problems, problem
 from gpuwise.api.schema import answers, views
-from gpuwise.api.schema.bodies import SessionBody
-from gpuwise.service.live.access import Principal
-from gpuwise.service.live.errors import ForbiddenError
+from gpuwise.api.schema.session import LogInCode, Session, SessionBody
 from gpuwise.service.live.service import Service
-from gpuwise.service.live.sessions import SESSION_S
 
 router = APIRouter(tags=["service"])
-login_router = APIRouter()
 
 
 @router.get("/health", responses=documented(answers.Health, "It is healthy."))
@@ -30,54 +23,27 @@ async def health(request: Request) -> Response:
     return views.json_response({"status": "ok"})
 
 
-@router.post("/session", responses=documented(answers.Who, "Logged in; the cookie replaces the token."))
+@router.post("/session", responses=documented(Session, "Logged in; the secret is sent as a token is."))
 async def log_in(request: Request, body: SessionBody) -> Response:
-    """Exchange a token for a cookie that scripts cannot read; for the page."""
-    _refuse_cross_site(request)
-    principal = _principal(request, body.token)
-    response = views.json_response({"user": principal.user, "role": str(principal.role)})
-    _set_cookie(request, response, principal)
-    return response
-
-
-@router.delete("/session", status_code=204, responses={204: {"description": "Logged out."}, **documented_problems(403)})
-async def log_out(request: Request) -> Response:
-    """Delete the cookie."""
-    check_origin(request.scope, request.headers)
-    response = Response(status_code=204)
-    response.delete_cookie(cookie_name(request.headers), path="/", httponly=True, samesite="strict")
-    return response
-
-
-@login_router.get(LOGIN_PATH, include_in_schema=False)
-async def follow_link(request: Request, token: Annotated[str, Query(max_length=200)]) -> Response:
-    """Log in by a link with a token in it, and go to the page."""
-    _refuse_cross_site(request)
-    principal = _principal(request, token)
-    response = RedirectResponse("/", 303)
-    _set_cookie(request, response, principal)
-    return response
-
-
-def _principal(request: Request, secret: str) -> Principal:
-    authenticator: Authenticator = request.app.state.authenticator
-    return authenticator.log_in(request.scope, secret)
-
-
-def _refuse_cross_site(request: Request) -> None:
-    """A page of another server must not log a user in."""
-    if is_cross_site(request.headers):
-        raise ForbiddenError("this log-in comes from a page of another server; open the URL yourself")
-
-
-def _set_cookie(request: Request, response: Response, principal: Principal) -> None:
+    """Exchange a token or a log-in code for a session, for the page."""
     service: Service = request.app.state.service
-    response.set_cookie(
-        cookie_name(request.headers),
-        service.access.session(principal),
-        max_age=int(SESSION_S),
-        path="/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    authenticator: Authenticator = request.app.state.authenticator
+    principal = authenticator.log_in(request.scope, lambda: body.principal(service.access))
+    secret, expires_at = service.access.log_in(principal)
+    about = {"user": principal.user, "role": str(principal.role)}
+    return views.json_response({**about, "secret": secret, "expires_at": expires_at})
+
+
+@router.delete("/session", status_code=204, responses={204: {"description": "Logged out."}, **documented_problems(422)})
+async def log_out(call: AsViewer) -> Response:
+    """End the session that this is sent with, at once."""
+    call.service.access.log_out(call.caller.principal)
+    call.service.audit.by(call.caller, "log out", call.caller.principal.token)
+    return Response(status_code=204)
+
+
+@router.post("/session/code", status_code=201, responses=documented(LogInCode, "A code that works once.", status=201))
+async def log_in_code(call: AsViewer) -> Response:
+    """Make a code for a link that logs in to the page once: /#login=CODE."""
+    code, expires_at = call.service.access.issue_code(call.caller.principal)
+    return views.json_response({"code": code, "expires_at": expires_at}, 201)

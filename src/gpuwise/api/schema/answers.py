@@ -315,13 +315,6 @@ class Health(BaseModel):
     status: str = Field(examples=["ok"])
 
 
-class Who(BaseModel):
-    """The user of a token."""
-
-    user: str
-    role: str
-
-
 class Status(BaseModel):
     """The service at a glance."""
 

@@ -11,7 +11,7 @@ from gpuwise.api.schema.parameters import pattern
 from gpuwise.core.errors import nearest_names
 from gpuwise.core.job.needs import MOST_GPUS, MOST_SECONDS
 from gpuwise.core.records import QueueRecord
-from gpuwise.service.live.access import USER_PATTERN
+from gpuwise.service.live.access import LONGEST_GRACE_S, USER_PATTERN
 from gpuwise.service.live.errors import InvalidError
 
 UserName = Annotated[str, StringConstraints(pattern=pattern(USER_PATTERN, "a name of letters, digits and _.@-"))]
@@ -81,7 +81,10 @@ class TokenBody(Body):
     )
 
 
-class SessionBody(Body):
-    """A token, to be exchanged for a cookie."""
+class RotateBody(Body):
+    """How a token is rotated."""
 
-    token: str = Field(max_length=200, description="The secret of a token.")
+    expires_in_s: float | None = Field(
+        None, gt=0, le=100 * 365 * 86400.0, description="How long the new one is valid; null is as long as the old one."
+    )
+    grace_s: float = Field(0.0, ge=0, le=LONGEST_GRACE_S, description="How long the old one stays valid.")

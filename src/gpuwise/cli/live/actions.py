@@ -10,7 +10,7 @@ import typer
 
 from gpuwise.cli.client.errors import LiveError, UnreachableError
 from gpuwise.cli.options import JobArgument, JobsArgument, OutputOption, Server
-from gpuwise.cli.show.tables import Output
+from gpuwise.cli.show.tables import Output, printable
 
 if TYPE_CHECKING:
     from gpuwise.cli.show.jobs import Job
@@ -99,7 +99,7 @@ def _act(
         except UnreachableError:
             raise
         except LiveError as error:
-            print(f"gpuwise: {error}", file=sys.stderr)
+            print(f"gpuwise: {printable(str(error))}", file=sys.stderr)
             codes.append(error.exit_code)
     if action == "cancel":
         from gpuwise.cli.live.wait import detached_on_interrupt, until_gone

@@ -10,6 +10,7 @@ from gpuwise.cli.live import queue
 from gpuwise.cli.options import JobsArgument, OutputOption, Server
 from gpuwise.cli.show.jobs import (
     Job,
+    array_of,
     as_shown,
     checked_ids,
     command_line,
@@ -39,19 +40,25 @@ def show_command(ids: JobsArgument, *, server: Server, output: OutputOption = No
     words, client = checked_ids(ids), server.connect()
     jobs = with_estimates(client, existing_jobs(client, resolved(client, words)))
     if not is_for_people(output):
-        listing([{**job, "launches": _attempts(client, job)} for job in jobs], output, dict, ())
+        listing(_whole(client, jobs), output, dict, ())
     elif len(jobs) == 1:
-        _print_job(jobs[0], _attempts(client, jobs[0]))
+        _print_job(*_whole(client, jobs))
     else:
         ordered = sorted(jobs, key=lambda job: job["submitted_at"])
         listing(ordered, output, as_shown, queue.COLUMNS, drop=queue.DROP, title=queue.title_of(jobs))
 
 
-def _attempts(client: Client, job: Job) -> list[dict[str, Any]]:
-    """A job's launches, which other users are not shown."""
-    if not job.get("details", True):
-        return []
-    found: list[dict[str, Any]] = client.get("jobs", job["id"], "attempts")["attempts"]
+def _whole(client: Client, jobs: Sequence[Job]) -> list[Job]:
+    """Jobs with their launches and variables, which other users are not shown."""
+    found, variables = list[Job](), dict[str, Any]()  # tasks of an array have the same
+    for job in jobs:
+        if not job.get("details", True):
+            found.append({**job, "env": {}, "launches": []})
+            continue
+        if array_of(job) not in variables:
+            variables[array_of(job)] = client.get("jobs", job["id"]).get("env", {})
+        launches = client.get("jobs", job["id"], "attempts")["attempts"]
+        found.append({**job, "env": variables[array_of(job)], "launches": launches})
     return found
 
 
@@ -92,12 +99,12 @@ def _as_in_queue(job: Job) -> dict[str, Any]:
 # -- one job on a page: facts in two columns, then its attempts ----------------------------------------------------
 
 
-def _print_job(job: Job, attempts: Sequence[Mapping[str, Any]]) -> None:
+def _print_job(job: Job) -> None:
     """Prints a job for people; what is not known or does not matter is left out."""
     print_facts(_facts(job))
-    if attempts:
+    if job["launches"]:
         print()
-        listing(attempts, Output.TABLE, _attempt, ATTEMPT, drop=("detail", "exit code"))
+        listing(job["launches"], Output.TABLE, _attempt, ATTEMPT, drop=("detail", "exit code"))
 
 
 def _facts(job: Job) -> dict[str, str]:
@@ -106,6 +113,7 @@ def _facts(job: Job) -> dict[str, str]:
         "status": _status(job),
         "command": command_line(job),
         "folder": job["workdir"] or ("its own" if job.get("details", True) else ""),
+        "environment": _words(job.get("env", {})),
         "user, queue": f"{job['user']}, {job['queue']}",
         "needs": _needs(job),
         "requested": _asked(job),

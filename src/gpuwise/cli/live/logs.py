@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from gpuwise.cli.client.errors import BrokenError, LiveError
 from gpuwise.cli.live.wait import detached_on_interrupt
 from gpuwise.cli.options import JobArgument, Server
 from gpuwise.cli.show.jobs import ENDED, checked_ids, resolved
+from gpuwise.cli.show.terminal import output_writer
 
 if TYPE_CHECKING:
     from gpuwise.cli.client.http import Client, Reconnect
@@ -44,9 +44,10 @@ def logs_command(
 
 def copy(client: Client, job: str, begin: int = 0) -> None:
     """Writes a log as it is now to the output."""
+    write = output_writer()
     while True:
         data, headers = client.read("jobs", job, "logs", query={"offset": begin, "limit": PIECE_BYTES})
-        _write(data)
+        write(data)
         begin += len(data)
         if not data or begin >= int(headers.get("X-Log-Size", 0)):
             return
@@ -83,20 +84,16 @@ def follow_log(reconnect: Reconnect, job: str, begin: int = 0) -> None:
     """Writes a log to the output as it grows, until the job has ended; a server that restarts is waited for."""
     from gpuwise.cli.client.http import PAUSE_S, ask_until_back
 
+    write = output_writer()
     while True:
         query = {"offset": begin, "follow": True}
         stream = ask_until_back(reconnect, lambda client: client.stream("jobs", job, "logs", query=query))  # noqa: B023
         try:
             for piece in stream:
-                _write(piece)
+                write(piece)
                 begin += len(piece)
         except BrokenError:
             time.sleep(PAUSE_S)
         else:
             if ask_until_back(reconnect, lambda client: client.get("jobs", job))["status"] in ENDED:
                 return
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()

@@ -6,12 +6,11 @@ from gpuwise.cli.options import Server
 
 
 def page_command(*, server: Server) -> None:
-    """Print a link that opens the page, logged in as you."""
+    """Print a link that opens the page, logged in as you. It works once, within 15 minutes."""
     client = server.connect()
-    client.get("status")  # a link with a token that the server does not accept would help no user
-    print(login_link(client.target.url, client.target.token))
+    print(login_link(client.target.url, client.post("session", "code")["code"]))
 
 
-def login_link(url: str, token: str) -> str:
-    """What opens the page of a server, logged in as the user of a token."""
-    return f"{url}/login?token={token}"
+def login_link(url: str, code: str) -> str:
+    """What opens the page of a server and logs in; browsers send what is after # to no server."""
+    return f"{url}/#login={code}"

@@ -9,17 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from gpuwise.cli.options import OutputOption, Server
-from gpuwise.cli.show.tables import listing, show
+from gpuwise.cli.show.tables import Output, listing, show
 from gpuwise.cli.show.times import moment
 from gpuwise.core.records import UserRole
 from gpuwise.core.units import parse_duration_s
 
 COLUMNS = ("id", "user", "role", "created", "expires", "state")
+TokenArgument = Annotated[str, typer.Argument(metavar="ID", help="A token's id, as tokens list shows it.")]
 ENTRY = ("user", "action", "target", "outcome", "address")
 
 
 def tokens_command() -> None:
-    """List, make and revoke tokens (admin)."""
+    """List, make, rotate and revoke tokens."""
 
 
 def list_command(*, server: Server, output: OutputOption = None) -> None:
@@ -41,22 +42,49 @@ def create_command(
 
     USER keeps it in a file that only they can read.
     """
-    body = {"user": user, "role": role, "expires_in_s": None if expires is None else parse_duration_s(expires)}
-    made = server.connect().post("tokens", body=body)
+    body = {"user": user, "role": role, "expires_in_s": _seconds(expires)}
+    _print_secret(server.connect().post("tokens", body=body), output)
+
+
+def rotate_command(
+    token: TokenArgument,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long the new one is valid; else until the old one expires.")
+    ] = None,
+    grace: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long the old one stays valid, such as 1h; else it ends now.")
+    ] = None,
+    *,
+    server: Server,
+    output: OutputOption = None,
+) -> None:
+    """Replace a token, and print the new secret, this once.
+
+    The new one has the same user and role. The owner's token in the state folder is replaced there, too.
+    """
+    body = {"expires_in_s": _seconds(expires), "grace_s": _seconds(grace) or 0.0}
+    _print_secret(server.connect().post("tokens", token, "rotate", body=body), output)
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else parse_duration_s(text)
+
+
+def _print_secret(made: Any, output: Output | None) -> None:
     if output is not None:
         show([made], output)
         return
     print(made["secret"])
     if sys.stdout.isatty():
         print(
-            f"token {made['id']} for {user} ({role}). It is not shown again: keep it in a file with mode 0600\n"
-            "and name that file in GPUWISE_TOKEN_FILE.",
+            f"token {made['id']} for {made['user']} ({made['role']}). It is not shown again: keep it in a file with\n"
+            "mode 0600 and name that file in GPUWISE_TOKEN_FILE.",
             file=sys.stderr,
         )
 
 
 def revoke_command(
-    token: Annotated[str, typer.Argument(metavar="ID", help="A token's id, as tokens list shows it.")],
+    token: TokenArgument,
     *,
     server: Server,
 ) -> None:
@@ -79,16 +107,21 @@ def audit_command(
 
 
 def _token(token: Any) -> dict[str, Any]:
-    expires = token["expires_at"]
-    over = expires is not None and expires <= time()
+    ends = [at for at in (token["expires_at"], token["revoked_at"]) if at is not None]
     return {
         "id": token["id"],
         "user": token["user"],
         "role": token["role"],
         "created": moment(token["created_at"]),
-        "expires": moment(expires) or "never",
-        "state": "revoked" if token["revoked_at"] else "expired" if over else "valid",
+        "expires": moment(min(ends, default=None)) or "never",
+        "state": _state(token, time()),
     }
+
+
+def _state(token: Any, now: float) -> str:
+    if token["revoked_at"] is not None:
+        return "revoked" if token["revoked_at"] <= now else "rotated"
+    return "valid" if token["expires_at"] is None or now < token["expires_at"] else "expired"
 
 
 def _entry(entry: Any) -> dict[str, Any]:

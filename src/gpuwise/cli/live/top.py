@@ -82,6 +82,8 @@ def draw(devices: Sequence[Device], jobs: Sequence[Job], width: int) -> Renderab
 
 
 def _devices(devices: Sequence[Device], wide: bool) -> Table:
+    from rich.text import Text
+
     table, width = _table("device", *(("type",) if wide else ()), "use", "memory", "jobs"), 20 if wide else 8
     for device in devices:
         used, size = device["memory_used_bytes"], device["memory_bytes"]
@@ -91,19 +93,21 @@ def _devices(devices: Sequence[Device], wide: bool) -> Table:
             *((device["name"],) if wide else ()),
             bar(device["util_frac"], width, "cyan"),
             bar(part, width, "red" if part and part > _NEARLY_FULL else "blue", memory_text(device)),
-            "lost" if device["lost"] else jobs_text(device) or "idle",
+            "lost" if device["lost"] else Text(jobs_text(device) or "idle"),
         )
     return table
 
 
 def _jobs(jobs: Sequence[Job], wide: bool) -> Table:
+    from rich.text import Text
+
     table = _table("job", "name", "status", "progress", "loss", *(("speed", "GPU time") if wide else ()))
     for job in jobs:
         loss, speed = job["loss"], job["samples_per_s"]
         more = ("-" if speed is None else f"{cell('speed', speed)} samples/s", format_duration(job["gpu_s"]))
         table.add_row(
             job["id"],
-            short_name(job),
+            Text(short_name(job)),
             status_word(job),
             bar(progress_frac(job), 20 if wide else 8, "green"),
             "-" if loss is None else f"{loss:.4g}",

@@ -56,6 +56,10 @@ class ListenOptions:
 
     host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine only with TLS.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any.")] = 8787
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name that this server is reached by; may be repeated."),
+    ] = None
     tls_cert: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.")] = None
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None
 
@@ -77,7 +81,10 @@ def up_command(
 
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="gpuwise: %(message)s")
-    listening = Listening(host=listen.host, port=listen.port, certificate=listen.tls_cert, key=listen.tls_key)
+    listening = Listening(
+        host=listen.host, port=listen.port, names=frozenset(listen.allow_host or ()), certificate=listen.tls_cert,
+        key=listen.tls_key,
+    )  # fmt: skip
     deployment = LocalDeployment(_settings(service, label or [], demo))
     _collect_garbage_seldom()
     show = _demo(deployment) if demo else None
@@ -128,8 +135,10 @@ def _announce(deployment: LocalDeployment, url: str, show: Demo | None) -> None:
     print(f"gpuwise is up at {url}  ({what}; policy {deployment.settings.policy})")
     for note in deployment.machine.notes:
         print(f"  note: {note}")
-    if sys.stdout.isatty() or show is not None:  # the token does not belong in a log
-        print(f"  page: {login_link(url, deployment.token)}")
+    if sys.stdout.isatty() or show is not None:  # a link that logs in does not belong in a log
+        access = deployment.service.access
+        code, _ = access.issue_code(access.by_token(deployment.token))
+        print(f"  page: {login_link(url, code)}   (works once; for another: gpuwise page)")
     print(f"  state: {deployment.folder.path}")
     if show is None:
         print("  next: gpuwise submit --duration 5m -- python train.py   then   gpuwise queue")

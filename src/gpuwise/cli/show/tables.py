@@ -150,11 +150,11 @@ def _csv(rows: Sequence[Row]) -> None:
         names = list(dict.fromkeys(name for row in rows for name in row))
         writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _joined(value) for name, value in row.items()} for row in rows)
+        writer.writerows(clean(row) if sys.stdout.isatty() else row for row in map(_joined, rows))
 
 
-def _joined(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+def _joined(row: Row) -> Row:
+    return {name: " ".join(map(str, each)) if isinstance(each, (list, tuple)) else each for name, each in row.items()}
 
 
 def _flat(row: Row) -> dict[str, Any]:

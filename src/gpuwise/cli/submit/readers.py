@@ -192,10 +192,10 @@ def read_env(value: Any) -> dict[str, str]:
     """Names with values."""
     if not isinstance(value, dict):
         raise ValueError
-    return {name: _env_value(given) for name, given in value.items()}
+    return {name: _env_value(name, given) for name, given in value.items()}
 
 
-def _env_value(value: Any) -> str:
+def _env_value(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError
+        raise ReadError(f"{name!r} must be text or a number, such as LR = 0.1")  # not its value, which may be a secret
     return str(value)

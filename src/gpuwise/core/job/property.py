@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from gpuwise.core.errors import GpuwiseError
 
 SHOWN_CHARS = 80
+HIDDEN = "***"
+"""In place of a value that may be a secret."""
 OBVIOUS = 1e9
 """A bound of this size or more is named only for a value beyond it."""
 

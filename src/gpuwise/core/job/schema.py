@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from gpuwise.core.job import kinds
 from gpuwise.core.job.kinds import JOINT, Kind
-from gpuwise.core.job.property import Property, PropertyError
+from gpuwise.core.job.property import HIDDEN, Property, PropertyError
 
 Declaration = TypeVar("Declaration")
 LabelValues = tuple[tuple[str, tuple[str, ...]], ...]
@@ -119,7 +119,7 @@ def check(declared: Any, of: str = "") -> None:
         if normal is not value:
             object.__setattr__(declared, name, normal)
         if expected := entry.wrong(normal):
-            raise PropertyError(name, value, expected, of)
+            raise PropertyError(name, HIDDEN if entry.kind.is_secret else value, expected, of)
 
 
 def plain(declared: Any, declaration: type[Any] | None = None) -> dict[str, Any]:

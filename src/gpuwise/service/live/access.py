@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import math
 import re
 import secrets
 import time
@@ -12,10 +11,23 @@ from dataclasses import dataclass, replace
 
 from gpuwise.core.records import JobRecord, Store, TokenRecord, UserRole
 from gpuwise.live.inbox import NotPossibleError
-from gpuwise.service.live.errors import InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
-from gpuwise.service.live.sessions import EXPIRED, PageSessions
+from gpuwise.service.live.errors import (
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+    WrongTokenError,
+)
+from gpuwise.service.live.sessions import (
+    CODE_S,
+    SECRET_BYTES,
+    SESSION_PREFIX,
+    SESSION_S,
+    TemporarySecrets,
+    digest_of,
+)
 
-SECRET_BYTES = 32
+LONGEST_GRACE_S = 30 * 86400.0
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
 _RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
 _LONGEST_VALIDITY_S = 100 * 365 * 86400.0
@@ -29,6 +41,8 @@ class Principal:
     role: UserRole
     token: str
     """The id of the token."""
+    session: str = ""
+    """The hash of the session's secret; empty if they use the token itself."""
 
     def at_least(self, role: UserRole) -> bool:
         """Whether they may do what a role may do."""
@@ -53,19 +67,22 @@ class Caller:
 
 
 class Access:
-    """All tokens in memory, read from the store at the start and after each change.
+    """All tokens in memory, read from the store at the start and after each change; sessions are only in memory.
 
-    `add` and `revoke` write to the store in the thread that calls them.
+    `add`, `rotate` and `revoke` write to the store in the thread that calls them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._sessions = PageSessions(store, clock)
+        self._codes = TemporarySecrets(CODE_S, clock)
+        self._sessions = TemporarySecrets(SESSION_S, clock, SESSION_PREFIX)
         self._by_id: dict[str, TokenRecord] = {}
         self._by_digest: dict[str, TokenRecord] = {}
         self.on_change: Callable[[], object] = lambda: None
-        """Called after each change of the tokens."""
+        """Called after each change of the tokens, and when a session was ended."""
+        self.on_rotate: Callable[[TokenRecord, str], object] = lambda old, secret: None
+        """Called with a token that is about to end, and the secret of the one in its place."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -77,31 +94,67 @@ class Access:
     # -- authentication -------------------------------------------------------------------------------------------
 
     def by_secret(self, secret: str) -> Principal:
+        """The user of a token, or of the token that a session stands for."""
+        return self._by_session(digest_of(secret)) if secret.startswith(SESSION_PREFIX) else self.by_token(secret)
+
+    def by_token(self, secret: str) -> Principal:
         """The user of a token."""
-        digest = digest_of(secret)
-        token = self._by_digest.get(digest)
-        if token is None or not hmac.compare_digest(token.digest, digest) or not self._is_valid(token):
-            raise WrongTokenError("this token is not known, or no longer valid; ask an administrator for another")
-        return Principal(token.user, token.role, token.id)
+        token = self._by_digest.get(digest_of(secret))
+        if token is None:
+            raise WrongTokenError("this token is not known; ask an administrator for another")
+        return self._principal(token)
 
-    def by_session(self, cookie: str) -> Principal:
-        """The user of the token that a page logged in with."""
-        token = self._by_id.get(self._sessions.token_of(cookie))
-        if token is None or not self._is_valid(token):
-            raise UnauthorizedError(EXPIRED)
-        return Principal(token.user, token.role, token.id)
+    def _by_session(self, digest: str) -> Principal:
+        grant = self._sessions.find(digest)
+        if grant is None:
+            raise UnauthorizedError("this session has ended; log in again")
+        return self._principal(self._by_id[grant.token], digest)
 
-    def session(self, principal: Principal) -> str:
-        """The cookie that a page sends in place of the token."""
-        return self._sessions.cookie(principal.token)
+    def _principal(self, token: TokenRecord, session: str = "") -> Principal:
+        if not self._is_valid(token):
+            what = "was revoked" if self._is_revoked(token) else f"expired at {_moment(token.expires_at)}"
+            raise WrongTokenError(f"this token {what}; ask an administrator for another")
+        return Principal(token.user, token.role, token.id, session)
 
     def is_valid(self, principal: Principal) -> bool:
-        """Whether the principal's token is still valid."""
+        """Whether the principal's token is still valid, and the session if it is one."""
         token = self._by_id.get(principal.token)
-        return token is not None and self._is_valid(token)
+        ended = principal.session and self._sessions.find(principal.session) is None
+        return token is not None and not ended and self._is_valid(token)
 
     def _is_valid(self, token: TokenRecord) -> bool:
-        return token.revoked_at is None and (token.expires_at is None or self._clock() < token.expires_at)
+        return not self._is_revoked(token) and (token.expires_at is None or self._clock() < token.expires_at)
+
+    def _is_revoked(self, token: TokenRecord) -> bool:
+        return token.revoked_at is not None and token.revoked_at <= self._clock()
+
+    # -- the page -------------------------------------------------------------------------------------------------
+
+    def issue_code(self, principal: Principal) -> tuple[str, float]:
+        """A code that logs a page in once, and until when."""
+        _require_token(principal, "make a link")
+        code, grant = self._codes.issue(principal.token)
+        return code, grant.expires_at
+
+    def by_code(self, code: str) -> Principal:
+        """The user whom a code logs in; it does so only once."""
+        grant = self._codes.end(digest_of(code))
+        if grant is None:
+            raise WrongTokenError("this link was used before, or has expired; for another, run: gpuwise page")
+        return self._principal(self._by_id[grant.token])
+
+    def log_in(self, principal: Principal) -> tuple[str, float]:
+        """The secret of a new session, and until when it is valid at most."""
+        secret, grant = self._sessions.issue(principal.token)
+        expires_at = self._by_id[principal.token].expires_at
+        return secret, grant.expires_at if expires_at is None else min(expires_at, grant.expires_at)
+
+    def log_out(self, principal: Principal) -> None:
+        """Ends a session, its streams too."""
+        if not principal.session:
+            raise InvalidError("this is a token and not a session; end it with: gpuwise tokens revoke")
+        self._sessions.end(principal.session)
+        self.on_change()
 
     # -- administration -------------------------------------------------------------------------------------------
 
@@ -113,33 +166,57 @@ class Access:
         """A new token and its secret, of which only the hash is stored."""
         if not re.fullmatch(USER_PATTERN, user):
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
-        if expires_in_s is not None and not 0 < expires_in_s <= _LONGEST_VALIDITY_S:
-            raise InvalidError(f"expires_in_s is {expires_in_s!r}; it must be above 0 and at most 100 years")
-        secret, now = secrets.token_urlsafe(SECRET_BYTES), self._clock()
-        token = TokenRecord(
-            id=secrets.token_hex(6),
-            digest=digest_of(secret),
-            user=user,
-            role=role,
-            created_at=now,
-            expires_at=None if expires_in_s is None else now + expires_in_s,
-        )
-        self._put(token)
-        return token, secret
+        return self._add(user, role, self._expiry(expires_in_s))
+
+    def rotate(
+        self, by: Principal, token_id: str, expires_in_s: float | None = None, grace_s: float = 0.0
+    ) -> tuple[TokenRecord, str]:
+        """A token in the place of another, which ends at once, or after some grace; it expires when that one would."""
+        _require_token(by, "rotate tokens")
+        old, is_admin = self._by_id.get(token_id), by.role is UserRole.ADMIN
+        if old is None or not (is_admin or (by.user == old.user and by.at_least(old.role))):
+            raise NotFoundError(f"there is no token {token_id!r} of yours; see gpuwise tokens list")
+        if old.revoked_at is not None or not self._is_valid(old):
+            raise NotPossibleError(f"token {token_id} is not valid any more; make another with: gpuwise tokens create")
+        if not 0 <= grace_s <= LONGEST_GRACE_S:
+            raise InvalidError(f"grace_s is {grace_s!r}; it must be from 0 to {LONGEST_GRACE_S:.0f} (30 days)")
+        expires_at = old.expires_at if expires_in_s is None else self._expiry(expires_in_s)
+        if not is_admin and (expires_at or math.inf) > (old.expires_at or math.inf):
+            raise ForbiddenError("only an administrator can make a token valid for longer than it was")
+        new, secret = self._add(old.user, old.role, expires_at)
+        self.on_rotate(old, secret)
+        self._put(replace(old, revoked_at=self._clock() + grace_s))
+        return new, secret
 
     def revoke(self, token_id: str) -> TokenRecord:
         """Ends a token, at once and for good."""
         token = self._by_id.get(token_id)
         if token is None:
             raise NotFoundError(f"there is no token {token_id!r}")
-        if token.revoked_at is not None:
+        if self._is_revoked(token):
             return token
         others = [other for other in self._by_id.values() if other.id != token_id and self._is_valid(other)]
-        if not any(other.role is UserRole.ADMIN for other in others):
+        if not any(other.role is UserRole.ADMIN and other.revoked_at is None for other in others):
             raise NotPossibleError("this is the last token of an administrator; make another before you revoke it")
         revoked = replace(token, revoked_at=self._clock())
         self._put(revoked)
         return revoked
+
+    def _expiry(self, expires_in_s: float | None) -> float | None:
+        if expires_in_s is None:
+            return None
+        if not 0 < expires_in_s <= _LONGEST_VALIDITY_S:
+            raise InvalidError(f"expires_in_s is {expires_in_s!r}; it must be above 0 and at most 100 years")
+        return self._clock() + expires_in_s
+
+    def _add(self, user: str, role: UserRole, expires_at: float | None) -> tuple[TokenRecord, str]:
+        secret, now = secrets.token_urlsafe(SECRET_BYTES), self._clock()
+        token = TokenRecord(
+            id=secrets.token_hex(6), digest=digest_of(secret), user=user, role=role, created_at=now,
+            expires_at=expires_at,
+        )  # fmt: skip
+        self._put(token)
+        return token, secret
 
     def _put(self, token: TokenRecord) -> None:
         self._store.put_token(token)
@@ -147,6 +224,11 @@ class Access:
         self.on_change()
 
 
-def digest_of(secret: str) -> str:
-    """The hash that is stored of a secret; a plain one is enough, since secrets are random and long."""
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+def _require_token(principal: Principal, what: str) -> None:
+    """A secret of a session that was stolen must not give more than that session."""
+    if principal.session:
+        raise ForbiddenError(f"a page cannot {what}; use a token, as the command gpuwise does")
+
+
+def _moment(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))

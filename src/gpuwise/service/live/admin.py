@@ -47,9 +47,10 @@ class Admin:
 
         await self._audit.recorded(caller, "drain node" if drained else "undrain node", node, change())
 
-    def tokens(self) -> list[TokenRecord]:
-        """All tokens, oldest first, revoked ones too."""
-        return self._access.tokens()
+    def tokens(self, caller: Caller) -> list[TokenRecord]:
+        """All tokens, oldest first, revoked ones too; users see their own."""
+        every = caller.principal.role is UserRole.ADMIN
+        return [token for token in self._access.tokens() if every or token.user == caller.user]
 
     async def add_token(
         self, caller: Caller, user: str, role: UserRole, expires_in_s: float | None
@@ -57,6 +58,14 @@ class Admin:
         """A new token, and its secret, which is shown once."""
         adding = self._controller.ask(lambda _: self._access.add(user, role, expires_in_s))
         return await self._audit.recorded(caller, f"add {role} token", user, result_of(adding))
+
+    async def rotate_token(
+        self, caller: Caller, token_id: str, expires_in_s: float | None, grace_s: float
+    ) -> tuple[TokenRecord, str]:
+        """A new token in the place of another, and its secret, which is shown once."""
+        by = caller.principal
+        rotating = self._controller.ask(lambda _: self._access.rotate(by, token_id, expires_in_s, grace_s))
+        return await self._audit.recorded(caller, "rotate token", token_id, result_of(rotating))
 
     async def revoke_token(self, caller: Caller, token_id: str) -> TokenRecord:
         """Ends a token at once."""

@@ -6,7 +6,7 @@ from gpuwise.core.errors import GpuwiseError
 
 
 class UnauthorizedError(GpuwiseError):
-    """The call has no token or session cookie, or not a valid one."""
+    """The call has no token and no session, or not a valid one."""
 
 
 class WrongTokenError(UnauthorizedError):

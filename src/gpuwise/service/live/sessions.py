@@ -1,41 +1,67 @@
-"""Sessions of the page: a signed cookie that stands for a token, valid for a day and no longer than the token."""
+"""Secrets that stand for a token for a while: log-in codes, which work once, and sessions of the page."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from gpuwise.core.records import Store
-from gpuwise.service.live.errors import UnauthorizedError
-
+CODE_S = 15 * 60.0
+"""How long a link to the page can be used."""
 SESSION_S = 24 * 3600.0
 """How long a page stays logged in."""
-EXPIRED = "this session has expired; log in again"
+SESSION_PREFIX = "session-"
+MOST_PER_TOKEN = 100
+"""Beyond that, the oldest one ends."""
+SECRET_BYTES = 32
 
 
-class PageSessions:
-    """Signs and checks cookies with a key that the store keeps."""
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a secret stands for."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        self._key = bytes.fromhex(store.meta("session_key", secrets.token_hex(32)))
+    token: str
+    """The id of the token."""
+    expires_at: float
+
+
+class TemporarySecrets:
+    """Secrets that expire, by their hashes.
+
+    They are in memory only, and so end with the service: another process that gets its port while it is away, and is
+    sent the secrets of pages that are still open, has nothing that a later service accepts.
+    """
+
+    def __init__(self, lifetime_s: float, clock: Callable[[], float], prefix: str = "") -> None:
+        self._lifetime_s = lifetime_s
         self._clock = clock
+        self._prefix = prefix
+        self._grants: dict[str, Grant] = {}
 
-    def cookie(self, token_id: str) -> str:
-        """A cookie for the user of a token."""
-        until = f"{self._clock() + SESSION_S:.0f}"
-        return f"{token_id}.{until}.{self._sign(token_id, until)}"
+    def issue(self, token: str) -> tuple[str, Grant]:
+        """A new secret for a token."""
+        now = self._clock()
+        self._grants = {digest: each for digest, each in self._grants.items() if now < each.expires_at}
+        same = [digest for digest, each in self._grants.items() if each.token == token]
+        for digest in same[: max(0, len(same) + 1 - MOST_PER_TOKEN)]:
+            del self._grants[digest]
+        secret, grant = self._prefix + secrets.token_urlsafe(SECRET_BYTES), Grant(token, now + self._lifetime_s)
+        self._grants[digest_of(secret)] = grant
+        return secret, grant
 
-    def token_of(self, cookie: str) -> str:
-        """The id of the token that a cookie stands for."""
-        token_id, _, rest = cookie.partition(".")
-        until, _, signature = rest.partition(".")
-        signed = hmac.compare_digest(self._sign(token_id, until).encode(), signature.encode("utf-8", "replace"))
-        if not signed or float(until) <= self._clock():
-            raise UnauthorizedError(EXPIRED)
-        return token_id
+    def find(self, digest: str) -> Grant | None:
+        """What the secret with a hash stands for; None if it has ended."""
+        grant = self._grants.get(digest)
+        return grant if grant is not None and self._clock() < grant.expires_at else None
 
-    def _sign(self, token_id: str, until: str) -> str:
-        text = f"{token_id}.{until}".encode("utf-8", "replace")
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest()
+    def end(self, digest: str) -> Grant | None:
+        """Ends a secret; what it stood for until now."""
+        grant = self.find(digest)
+        self._grants.pop(digest, None)
+        return grant
+
+
+def digest_of(secret: str) -> str:
+    """The hash that is kept of a secret; a plain one is enough, since secrets are random and long."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

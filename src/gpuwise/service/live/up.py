@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from gpuwise.core.cluster.spec import ClusterSpec
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.table import JobTable
-from gpuwise.core.records import JobRecord, UserRole
+from gpuwise.core.records import JobRecord, TokenRecord, UserRole
 from gpuwise.devices import this_machine
 from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
@@ -33,12 +33,14 @@ from gpuwise.policies.placing.roles import with_roles
 from gpuwise.policies.registry import make_policy
 from gpuwise.predict.rates import PredictedRates
 from gpuwise.predict.sharing.contention import MPS, TIME_SLICE
-from gpuwise.service.live.access import Access, digest_of
+from gpuwise.service.live.access import Access
+from gpuwise.service.live.errors import UnauthorizedError
 from gpuwise.service.live.estimates import Estimates
 from gpuwise.service.live.generation import MARK_EVERY_S, Generation
 from gpuwise.service.live.overview import ServiceInfo
 from gpuwise.service.live.retention import Retention
 from gpuwise.service.live.service import Service
+from gpuwise.service.live.sessions import digest_of
 from gpuwise.service.live.state_folder import StateFolder, default_state_folder
 from gpuwise.store.sql import open_store
 
@@ -152,14 +154,21 @@ class LocalDeployment:
 
     def _owner_token(self, access: Access) -> str:
         """The owner's token: the one in the state folder if it is still valid, else a new one."""
+        access.on_rotate = self._renew_token
         known = self.folder.token()
-        if known is not None and any(
-            token.digest == digest_of(known) and token.revoked_at is None for token in access.tokens()
-        ):
-            return known
+        if known is not None:
+            with suppress(UnauthorizedError):
+                access.by_secret(known)
+                return known
         _, secret = access.add(owner_name(), UserRole.ADMIN)
         self.folder.write_token(secret)
         return secret
+
+    def _renew_token(self, old: TokenRecord, secret: str) -> None:
+        """Puts the secret in the state folder if it takes the place of the one there."""
+        if digest_of(self.token) == old.digest:
+            self.folder.write_token(secret)
+            self.token = secret
 
     def close(self) -> None:
         """Ends the service; jobs keep running, and the next service in this folder takes them over."""

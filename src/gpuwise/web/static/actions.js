@@ -1,5 +1,5 @@
 // What buttons and forms do, and the notice when that fails.
-import { post, remove } from "./api.js";
+import { endSession, get, keepSession, onOtherSession, openSession, post, session } from "./api.js";
 import { enter, leave } from "./live.js";
 import { pollSoon } from "./poll.js";
 
@@ -43,11 +43,50 @@ const act = async ({ action, job }) => {
   await attempt(() => post(path).then(pollSoon), (error) => `Job ${job}: ${error.message}`);
 };
 
+// -- log-in -----------------------------------------------------------------------------------------------------------
+
+const ended = (error) => { // by its expiry, or from another tab
+  if (error.status !== 401) throw error;
+};
+
+const use = (secret) => {
+  keepSession(secret);
+  leave();
+  enter();
+};
+
 const logIn = (token) =>
-  attempt(() => post("/v1/session", { token: token.trim() }).then(enter),
+  attempt(async () => use((await openSession({ token: token.trim() })).secret),
     (error) => (error.status === 401 ? "This token is not valid." : error.message));
 
-const logOut = () => attempt(() => remove("/v1/session").then(leave));
+const logOut = () => attempt(async () => {
+  await endSession(session()).catch(ended);
+  use(null);
+});
+
+// A link of another user, such as one that somebody sent, must not take the place of a session unnoticed.
+const replaces = async (user) => {
+  const before = session() ? await get("/v1/status").catch(ended) : undefined;
+  if (!before) return true;
+  const question = `This link logs in as ${user}. You are logged in as ${before.user}.`;
+  if (before.user !== user && !(await confirmed(question, `Log in as ${user}`))) return false;
+  await endSession(session());
+  return true;
+};
+
+// Logs in by the code in the address, if there is one, and takes it out of the address.
+export const followLink = async () => {
+  const [, code] = /^#login=([\w-]+)$/.exec(location.hash) ?? [];
+  if (!code) return;
+  location.replace("#/");
+  await attempt(async () => {
+    const { secret, user } = await openSession({ code });
+    if (await replaces(user)) use(secret);
+    else await endSession(secret);
+  });
+};
+
+// -- events of the page -----------------------------------------------------------------------------------------------
 
 const clicked = (event) => {
   const button = event.target.closest("[data-action]");
@@ -68,4 +107,6 @@ const submitted = (event) => {
 export const listenToUser = () => {
   document.addEventListener("click", clicked);
   document.addEventListener("submit", submitted);
+  addEventListener("hashchange", followLink);
+  onOtherSession(() => use(session()));
 };

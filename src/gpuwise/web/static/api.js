@@ -1,4 +1,17 @@
-// Requests to the server of this page. The session is a cookie that scripts cannot read.
+// Requests to the server of this page, with the secret of the session.
+
+// Browsers keep this for each port of a host; a cookie would be sent to all of them, and so to other users' servers.
+const KEY = "gpuwise.session";
+
+export const session = () => localStorage.getItem(KEY);
+
+export const keepSession = (secret) => {
+  if (secret) localStorage.setItem(KEY, secret);
+  else localStorage.removeItem(KEY);
+};
+
+// Calls back when another tab has logged in or out.
+export const onOtherSession = (callback) => addEventListener("storage", ({ key }) => key === KEY && callback());
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -23,8 +36,9 @@ const fail = async (response) => {
   throw new ApiError(response.status, code, message);
 };
 
-const send = async (method, path, { body, headers = {}, signal } = {}) => {
-  const options = { method, signal, headers: { ...headers }, credentials: "same-origin", cache: "no-store" };
+const send = async (method, path, { body, headers = {}, signal, secret = session() } = {}) => {
+  const options = { method, signal, headers: { ...headers }, credentials: "omit", cache: "no-store" };
+  if (secret) options.headers.Authorization = `Bearer ${secret}`;
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -36,7 +50,10 @@ const send = async (method, path, { body, headers = {}, signal } = {}) => {
 
 export const get = async (path, signal) => (await send("GET", path, { signal })).json();
 export const post = (path, body) => send("POST", path, { body });
-export const remove = (path) => send("DELETE", path);
+
+// A session for a token or a code: its secret and its user.
+export const openSession = async (given) => (await send("POST", "/v1/session", { body: given, secret: null })).json();
+export const endSession = (secret) => send("DELETE", "/v1/session", { secret });
 
 // The bytes of a response as they arrive; `onOpen` gets its headers first.
 export const chunks = async function* (path, { signal, headers, onOpen } = {}) {

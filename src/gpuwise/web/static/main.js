@@ -1,5 +1,5 @@
 // Puts the parts together: shows the view that the address names, whenever something has changed.
-import { listenToUser } from "./actions.js";
+import { followLink, listenToUser } from "./actions.js";
 import { show } from "./dom.js";
 import { start } from "./live.js";
 import { showLog, stopLog } from "./log.js";
@@ -55,5 +55,5 @@ setInterval(redraw, 1000); // so that "5s ago" becomes "6s ago"
 listenToUser();
 listenToTables();
 onChange(redraw);
+followLink().then(start);
 go();
-start();

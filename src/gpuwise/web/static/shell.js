@@ -48,8 +48,8 @@ export const bannerText = (state) => {
 export const login = () =>
   h("form", { id: "login", "data-key": "login" },
     h("h2", {}, "Log in"),
-    h("p", { class: "hint" }, "This server needs a token. It is in the file ", h("code", {}, "token"),
-      " in the state folder of ", h("code", {}, "gpuwise up"), ", or ask an administrator for one."),
+    h("p", { class: "hint" }, "Run ", h("code", {}, "gpuwise page"), " for a link that logs you in, or enter a token: yours is in the file ",
+      h("code", {}, "token"), " in the state folder of ", h("code", {}, "gpuwise up"), ", or ask an administrator for one."),
     h("label", { for: "token" }, "Token"),
     h("input", {
       id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, spellcheck: "false",
