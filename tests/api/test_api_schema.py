@@ -162,6 +162,8 @@ def allowed(operation: Any) -> set[UserRole | None]:
         return set()
     if path == "/v1/health":
         return {None, viewer, user, admin}
+    if operation.label in ("GET /v1/tokens", "POST /v1/session/code"):
+        return {viewer, user, admin}
     if path.startswith(("/v1/tokens", "/v1/audit", "/v1/queues/", "/v1/nodes/")):
         return {admin}
     return {user, admin} if operation.method != "get" or "terminal" in path else {viewer, user, admin}

@@ -70,7 +70,7 @@ def test_a_job_of_torchrun_that_checkpointed_and_left_is_suspended(deployment: L
     go.touch()
     deployment.controller.resume([job.uid]).result(10)
     until(lambda: deployment.controller.live(job.uid) is None, "it to end", 120)
-    assert ended(deployment, job.uid).status == "succeeded"
     printed = _printed(deployment, job.uid)
+    assert ended(deployment, job.uid).status == "succeeded", "\n".join(printed)
     assert printed[-1] == f"sum {2 * sum(range(STEPS))}"
     assert [printed.count(f"step {step}") for step in range(STEPS)] == [1] * STEPS  # none was done twice
