@@ -17,6 +17,8 @@ from gpuwise.api.schema.answers import Problem
 from gpuwise.api.schema.parameters import in_words
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.property import HIDDEN, PropertyError
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.job.schema import entries
 from gpuwise.core.records import StoreError
 from gpuwise.live.inbox import BusyError, ClosedError, LimitError
 from gpuwise.service.live.errors import (
@@ -54,6 +56,8 @@ RETRY_AFTER_S = 2
 """When nothing better is known."""
 MAX_MISTAKES = 5
 """Mistakes of one request that are listed."""
+SECRETS = frozenset(name for name, entry in entries(JobRequest).items() if entry.about.secret)
+"""Properties of a job whose values are not repeated."""
 Responses = dict[int | str, dict[str, Any]]
 
 _STATUS: Mapping[type[GpuwiseError], int] = {
@@ -132,7 +136,7 @@ def _mistake(found: Mapping[str, Any]) -> str:
     name = ".".join(place) or "the body"
     if kind == "missing":
         return f"{name} is missing" if place else "a body of JSON is missing"
-    value = HIDDEN if place[:1] == ["env"] else _short(found.get("input"))
+    value = HIDDEN if place[:1] and place[0] in SECRETS else _short(found.get("input"))
     if kind == "string_pattern_mismatch":
         return f"{name} is {value}; it must be {in_words(found['ctx']['pattern'])}"
     message = found["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

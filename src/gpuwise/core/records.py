@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -182,6 +182,27 @@ class AuditEntry:
     address: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """That the end of a job is to be sent to one of its addresses, or could not be sent there."""
+
+    uid: str
+    """``17``; of an array it stands for all its tasks."""
+    position: int
+    """Of the address among those of the job."""
+    user: str
+    destination: str
+    """Scheme, host and port of the address, ``mailto:`` for mail."""
+    created_at: float
+    next_at: float
+    """When it is sent, or sent again."""
+    tries: int = 0
+    """How often that has failed."""
+    error: str = ""
+    """Why it failed last."""
+    given_up_at: float | None = None
+
+
 @dataclass(slots=True)
 class Batch:
     """What one turn of the controller writes, all or nothing."""
@@ -190,11 +211,12 @@ class Batch:
     jobs: list[JobRecord] = field(default_factory=list)
     attempts: list[AttemptRecord] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
     snapshot: Snapshot | None = None
     """Takes the place of all lines up to its sequence when the service starts again; the lines stay to be read."""
 
     def __bool__(self) -> bool:
-        return bool(self.lines or self.jobs or self.attempts or self.audit or self.snapshot)
+        return bool(self.lines or self.jobs or self.attempts or self.audit or self.notifications or self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +317,22 @@ class Store(Protocol):
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
         """Deletes jobs that ended before a time, and lines that a restart does not need; returns the number of rows."""
+        ...
+
+    def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:
+        """The notification to be sent next, but for busy pairs of user and destination, and users with enough."""
+        ...
+
+    def put_notification(self, notification: Notification) -> None:
+        """Adds or changes a notification."""
+        ...
+
+    def delete_notification(self, uid: str, position: int) -> None:
+        """Deletes a notification, which was sent."""
+        ...
+
+    def notifications(self, uid: str) -> list[Notification]:
+        """The notifications of a job or an array that were not sent, in the order of its addresses."""
         ...
 
     def put_token(self, token: TokenRecord) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from gpuwise.engine.node_transitions import still_drained
 from gpuwise.live.failures import PATIENCE, Failures
 from gpuwise.live.inbox import Inbox, Request
 from gpuwise.live.intake import JobIntake
+from gpuwise.live.notifications import of_ended
 from gpuwise.live.recovery import EngineStore, MakeEngine
 from gpuwise.live.submissions import UserLimits
 
@@ -70,6 +72,8 @@ class ControlLoop:
         self.inbox = Inbox(executor.wake)
         self.audit: deque[AuditEntry] = deque()
         self.listeners: list[Callable[[Sequence[JournalLine]], None]] = []
+        self.on_notifications: Callable[[], object] = lambda: None
+        """Called when there are notifications to be sent."""
         self.stopping = threading.Event()
         self.trouble = ""
         """What is wrong now, for people; empty is nothing."""
@@ -225,6 +229,7 @@ class ControlLoop:
         records, batch = self.intake.job_records, Batch()
         batch.lines = self._engine_store.take_lines(self.intake.engine, now_s)
         batch.jobs, batch.attempts = records.take_changed()
+        batch.notifications = of_ended(records.ended, self.intake.admission.has_tasks, time.time())
         if records.has_progress and now_s >= self._progress_due_s:
             batch.jobs += records.take_progress()
             self._progress_due_s = now_s + PROGRESS_EVERY_S
@@ -237,6 +242,8 @@ class ControlLoop:
                 self.audit.extendleft(reversed(batch.audit))
                 raise
             records.written(batch.jobs)
+        if batch.notifications:
+            self.on_notifications()
         return batch.lines
 
     def _compact(self) -> None:

@@ -78,9 +78,10 @@ class Controller:
     @property
     def trouble(self) -> str:
         """What is wrong now, for people; empty is nothing."""
-        return self._loop.trouble or ("" if self._has_space() else FULL)
+        return self._loop.trouble or ("" if self.has_space() else FULL)
 
-    def _has_space(self) -> bool:
+    def has_space(self) -> bool:
+        """Whether the disk has room for more than what must be written."""
         return self._space is None or self._space.check()
 
     @property
@@ -98,7 +99,7 @@ class Controller:
 
     def submit(self, requests: Sequence[JobRequest], user: str, key: str | None = None) -> Future[list[JobRecord]]:
         """New jobs; the future has their records once they are on disk."""
-        if not self._has_space():
+        if not self.has_space():
             refused: Future[list[JobRecord]] = Future()
             refused.set_exception(StoreError(FULL))
             return refused
@@ -215,3 +216,7 @@ class Controller:
         """Calls a listener, in the controller's thread, with each turn's journal lines; returns how to stop that."""
         self._loop.listeners.append(listener)
         return lambda: self._loop.listeners.remove(listener)
+
+    def on_notifications(self, wake: Callable[[], object]) -> None:
+        """Has a function called, in the controller's thread, when there are notifications to be sent."""
+        self._loop.on_notifications = wake

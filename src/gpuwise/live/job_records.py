@@ -28,7 +28,8 @@ class JobRecords:
         self.of_key: dict[tuple[str, str], set[str]] = {}
         """Live jobs by user and idempotency key."""
         self._changed: dict[str, JobRecord] = {}
-        self._ended: list[JobRecord] = []
+        self.ended: list[JobRecord] = []
+        """Jobs that have ended, until that is written."""
         self._progressed: set[str] = set()
         self._attempts: dict[tuple[str, int], AttemptRecord] = {}
         self.requeued: set[tuple[str, int]] = set()
@@ -100,8 +101,7 @@ class JobRecords:
             record = self.change(uid, **now)
             self._note_place(record)
         if status in ENDED:
-            self.change(uid, ended_at=unix(jobs.finish_s.item(job)), held="")
-            self._ended.append(record)
+            self.ended.append(self.change(uid, ended_at=unix(jobs.finish_s.item(job)), held=""))
 
     def _note_place(self, record: JobRecord) -> None:
         if record.placement:
@@ -115,10 +115,10 @@ class JobRecords:
         """Shows records to others, now that the store has them, and removes the jobs that have ended."""
         for record in records:
             self.shown[record.uid] = record
-        for record in self._ended:
+        for record in self.ended:
             del self.shown[record.uid]
             self._remove(record)
-        self._ended = []
+        self.ended = []
 
     def progressed(self, seen: AttemptObserved) -> None:
         """A job reports how far it is."""

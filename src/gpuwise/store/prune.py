@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy import Connection, Delete, delete, func, select
+from sqlalchemy import Connection, Delete, delete, func, select, text
 
 from gpuwise.store.database import Database
 from gpuwise.store.rows import split_uid
-from gpuwise.store.schema import LIVE_STATUSES, attempts, jobs, journal, snapshots
+from gpuwise.store.schema import LIVE_STATUSES, WAITING, attempts, jobs, journal, notifications, snapshots
 
 JOBS_AT_ONCE, LINES_AT_ONCE = 500, 10_000
 
 
 def prune_jobs(database: Database, ended_before: float) -> int:
-    """Deletes jobs that ended before a time and that no live job depends on; returns the number of rows."""
+    """Deletes jobs that ended before a time and that no live job and no notification needs; returns the rows."""
     old = database.read(select(jobs.c.uid, jobs.c.number, jobs.c.status).where(jobs.c.ended_at < ended_before))
     needed = _needed(database)
     uids = [uid for uid, number, status in old if number not in needed and status not in LIVE_STATUSES]
-    rows = 0
+    rows = _delete(database, delete(notifications).where(notifications.c.given_up_at < ended_before))
     for first in range(0, len(uids), JOBS_AT_ONCE):
         some = uids[first : first + JOBS_AT_ONCE]
         rows += _delete(
@@ -46,10 +46,12 @@ def prune_lines(database: Database, keep_lines: int) -> int:
 
 
 def _needed(database: Database) -> set[int]:
-    """The numbers of jobs and arrays that a live job depends on."""
+    """The numbers of jobs and arrays that a live job depends on, or whose ends are yet to be sent."""
     live = select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES))
+    unsent = database.read(select(notifications.c.uid).where(text(WAITING)))
     after = (uid for (request,) in database.read(live) for uid in json.loads(request).get("after", ()))
-    return {place[0] for place in (split_uid(each.rpartition(":")[2]) for each in after) if place is not None}
+    names = (*(each.rpartition(":")[2] for each in after), *(uid for (uid,) in unsent))
+    return {place[0] for place in map(split_uid, names) if place is not None}
 
 
 def _delete(database: Database, *statements: Delete) -> int:

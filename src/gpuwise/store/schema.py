@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, Table, Text, text
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest revision under ``migrations``; a database at this revision is opened without running any."""
 REVISION_TABLE = "gpuwise_schema"
 
@@ -17,6 +17,8 @@ LIVE_STATUSES = ("declared", "pending", "starting", "running", "suspending", "su
 STATUSES = (*LIVE_STATUSES, "succeeded", "failed", "cancelled")
 SUCCEEDED = "status = 'succeeded'"
 """The condition of a partial index; a database uses the index only for a query with exactly this text."""
+WAITING = "given_up_at IS NULL"
+"""That of another one."""
 
 DECLARED = "declared"
 """The source of forecasts in rows of older versions."""
@@ -116,6 +118,21 @@ attempts = Table(
     _text("detail"),
     _number("peak_memory_bytes", nullable=True),
     _number("cpu_s", nullable=True),
+)
+
+notifications = Table(
+    "notifications",
+    metadata,
+    _text("uid", primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    _text("user"),
+    _text("destination"),
+    _number("created_at"),
+    _number("next_at"),
+    _count("tries"),
+    _text("error"),
+    _number("given_up_at", nullable=True),
+    _partial("notifications_next", "next_at", where=WAITING),
 )
 
 journal = Table(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable, delete, func, select, text
+from sqlalchemy import Connection, Executable, and_, delete, func, select, text
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
@@ -19,6 +19,7 @@ from gpuwise.core.records import (
     EndedPage,
     JobRecord,
     JournalLine,
+    Notification,
     QueueRecord,
     Snapshot,
     Store,
@@ -54,11 +55,12 @@ from gpuwise.store.schema import (
     jobs,
     journal,
     meta,
+    notifications,
     queues,
     snapshots,
     tokens,
 )
-from gpuwise.store.statements import SELECT_JOBS, WriteStatements, newest_jobs
+from gpuwise.store.statements import SELECT_JOBS, WriteStatements, newest_jobs, next_notification
 
 log = logging.getLogger("gpuwise.store")
 Record = TypeVar("Record")
@@ -134,6 +136,8 @@ class SqlStore(Store):
             work.append((writes.line, plain_rows(batch.lines)))
         if batch.audit:
             work.append((writes.audit, plain_rows(batch.audit)))
+        if batch.notifications:
+            work.append((writes.notification, plain_rows(batch.notifications)))
         if batch.snapshot:
             work.append((writes.snapshot, plain_rows([batch.snapshot])))
             work.append((writes.delete_snapshots, [(batch.snapshot.sequence,)]))
@@ -238,6 +242,25 @@ class SqlStore(Store):
         """Deletes jobs that ended before a time, and old lines that a restart does not need; returns the rows."""
         self._put((self._writes.meta, [(_LAST_NUMBER, str(self.last_job_number()))]))
         return prune_jobs(self.database, ended_before) + prune_lines(self.database, keep_lines)
+
+    def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:
+        """The notification to be sent next, but for busy pairs of user and destination, and users with enough."""
+        found = self.database.read(next_notification(busy, full))
+        return plain_record(Notification, found[0]) if found else None
+
+    def put_notification(self, notification: Notification) -> None:
+        """Adds or changes a notification."""
+        self._put((self._writes.notification, plain_rows([notification])))
+
+    def delete_notification(self, uid: str, position: int) -> None:
+        """Deletes a notification, which was sent."""
+        row = and_(notifications.c.uid == storable(uid), notifications.c.position == position)
+        self.database.write(lambda connection: connection.execute(delete(notifications).where(row)))
+
+    def notifications(self, uid: str) -> list[Notification]:
+        """The notifications of a job or an array that were not sent, in the order of its addresses."""
+        query = select(notifications).where(notifications.c.uid == storable(uid)).order_by(notifications.c.position)
+        return [plain_record(Notification, row) for row in self.database.read(query)]
 
     def put_token(self, token: TokenRecord) -> None:
         """Adds or changes a token."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,11 +28,13 @@ from gpuwise.store.schema import (
     NEWEST_FIRST,
     NO_INDEX,
     STATUSES,
+    WAITING,
     attempts,
     audit,
     jobs,
     journal,
     meta,
+    notifications,
     queues,
     snapshots,
     tokens,
@@ -55,6 +57,7 @@ class WriteStatements:
     attempt: str
     line: str
     audit: str
+    notification: str
     snapshot: str
     delete_snapshots: str
     token: str
@@ -80,6 +83,7 @@ class WriteStatements:
             attempt=put(attempts),
             line=compiled(insert(journal)),
             audit=compiled(insert(audit).inline(), [each.name for each in audit.c if not each.primary_key]),
+            notification=put(notifications),
             snapshot=put(snapshots),
             delete_snapshots=compiled(delete(snapshots).where(snapshots.c.sequence < bindparam("sequence"))),
             token=put(tokens),
@@ -116,6 +120,14 @@ def newest_jobs(
         return page.where(jobs.c.status.in_(known))
     pages = (select(page.where(jobs.c.status == each).subquery()) for each in known)
     return union_all(*pages).order_by(text("number DESC, array_index")).limit(limit)
+
+
+def next_notification(busy: Collection[tuple[str, str]], full: Collection[str]) -> Select[Any]:
+    """The query for the notification to be sent next, but for busy pairs of user and destination, and some users."""
+    columns = notifications.c
+    others = [or_(columns.user != user, columns.destination != place) for user, place in busy]
+    waiting = select(notifications).where(text(WAITING), columns.user.not_in(full), *others)
+    return waiting.order_by(columns.next_at).limit(1)
 
 
 def _among(uids: Sequence[str]) -> ColumnElement[bool]:

@@ -63,7 +63,8 @@ async def jobs_(
 async def job(call: AsViewer, uid: JobId) -> Response:
     """Show one job; another user's without its details."""
     record = await call.service.jobs.any_job(uid)
-    return views.json_response(job_details(record, call.caller.principal))
+    unsent = await call.service.jobs.unsent(call.caller, record)
+    return views.json_response(job_details(record, call.caller.principal, unsent))
 
 
 @router.get("/{uid}/why", responses=documented(answers.WhyAnswer, "Why it waits.", 404))

@@ -25,6 +25,7 @@ from gpuwise.core.job.kinds import (
     Whole,
     Words,
 )
+from gpuwise.core.job.notify import ADDRESS, ADDRESS_PATTERN, MOST_CHARS
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.schema import Entry, Records, entries
 from gpuwise.service.live.job_logs import UID_PATTERN
@@ -36,7 +37,8 @@ Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=N
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
 DEPENDENCY = pattern(f"((afterok|afterany|afternotok):)?({UID_PATTERN})", "the id of a job such as 17, or afterany:17")
 After = Annotated[str, StringConstraints(pattern=DEPENDENCY)]
-WORDS: Mapping[str, Any] = {"command": Argument, "after": After}
+Address = Annotated[str, StringConstraints(max_length=MOST_CHARS, pattern=pattern(ADDRESS_PATTERN, ADDRESS))]
+WORDS: Mapping[str, Any] = {"command": Argument, "after": After, "notify": Address}
 """The types of the items of a list, where they are not just words."""
 EXAMPLES: list[Any] = [
     {"command": ["python", "train.py"], "workdir": "/home/ada/vision", "gpus": 1, "duration_s": 3600},

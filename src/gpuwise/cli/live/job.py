@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MOST_ASKED = 20
 """Up to this number of jobs are asked about one by one; more are looked up in the queue."""
 MOST_NAMED = 10
+MORE: Mapping[str, Any] = {"env": {}, "notify": [], "unsent": []}
+"""What only an answer about a single job has, and what it is for other users."""
 ATTEMPT = ("attempt", "where", "started", "took_s", "outcome", "exit code", "detail")
 
 
@@ -49,16 +51,17 @@ def show_command(ids: JobsArgument, *, server: Server, output: OutputOption = No
 
 
 def _whole(client: Client, jobs: Sequence[Job]) -> list[Job]:
-    """Jobs with their launches and variables, which other users are not shown."""
-    found, variables = list[Job](), dict[str, Any]()  # tasks of an array have the same
+    """Jobs with their launches, variables and notifications, which other users are not shown."""
+    found, more = list[Job](), dict[str, Any]()  # tasks of an array have the same
     for job in jobs:
         if not job.get("details", True):
-            found.append({**job, "env": {}, "launches": []})
+            found.append({**job, **MORE, "launches": []})
             continue
-        if array_of(job) not in variables:
-            variables[array_of(job)] = client.get("jobs", job["id"]).get("env", {})
+        if array_of(job) not in more:
+            details = client.get("jobs", job["id"])
+            more[array_of(job)] = {name: details.get(name, none) for name, none in MORE.items()}
         launches = client.get("jobs", job["id"], "attempts")["attempts"]
-        found.append({**job, "env": variables[array_of(job)], "launches": launches})
+        found.append({**job, **more[array_of(job)], "launches": launches})
     return found
 
 
@@ -114,6 +117,8 @@ def _facts(job: Job) -> dict[str, str]:
         "command": command_line(job),
         "folder": job["workdir"] or ("its own" if job.get("details", True) else ""),
         "environment": _words(job.get("env", {})),
+        "notifies": ", ".join(job.get("notify", ())),
+        "not notified": "; ".join(map(_unsent, job.get("unsent", ()))),
         "user, queue": f"{job['user']}, {job['queue']}",
         "needs": _needs(job),
         "requested": _asked(job),
@@ -191,6 +196,14 @@ def _progress(job: Job) -> str:
     loss = f", loss {job['loss']:.4g}" if job["loss"] is not None else ""
     speed = f", {cell('speed', job['samples_per_s'])} samples/s" if job["samples_per_s"] is not None else ""
     return f"step {job['step']:,.0f}{of}{loss}{speed}"
+
+
+def _unsent(notification: Mapping[str, Any]) -> str:
+    """A notification that was not sent, and what happens to it."""
+    tries, next_at = notification["tries"], notification["next_at"]
+    outcome = "given up" if next_at is None else f"again {moment(next_at)}" if tries else "not tried yet"
+    error = f"{notification['error']}; tried {_times(tries)}, " if tries else ""
+    return printable(f"{notification['address']} ({error}{outcome})")
 
 
 def _times(count: int) -> str:

@@ -64,10 +64,28 @@ class ListenOptions:
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None
 
 
+@dataclass(frozen=True, slots=True)
+class NotifyOptions:
+    """Which addresses users may have notified of the ends of their jobs, and through which server."""
+
+    webhook_hosts: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST,HOST", help="Hosts of webhooks that users may notify; public is all with public addresses."
+        ),
+    ] = "public"
+    smtp: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Mail server; user and password: $GPUWISE_SMTP_USER, _PASSWORD."),
+    ] = None
+    mail_from: Annotated[str | None, typer.Option(metavar="MAILBOX", help="The sender of mail.")] = None
+
+
 def up_command(
     *,
     service: ServiceOptions,
     listen: ListenOptions,
+    notify: NotifyOptions,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Label of this machine for --require and --within; may be repeated."),
@@ -85,7 +103,7 @@ def up_command(
         host=listen.host, port=listen.port, names=frozenset(listen.allow_host or ()), certificate=listen.tls_cert,
         key=listen.tls_key,
     )  # fmt: skip
-    deployment = LocalDeployment(_settings(service, label or [], demo))
+    deployment = LocalDeployment(_settings(service, notify, label or [], demo))
     _collect_garbage_seldom()
     show = _demo(deployment) if demo else None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the server passes it on when it has ended
@@ -97,14 +115,16 @@ def up_command(
         deployment.close()
 
 
-def _settings(service: ServiceOptions, labels: list[str], demo: bool) -> Settings:
+def _settings(service: ServiceOptions, notify: NotifyOptions, labels: list[str], demo: bool) -> Settings:
     from gpuwise.cli.submit.readers import read_chosen_gpus, read_node_labels
+    from gpuwise.service.live.notify.settings import NotifySettings, mail_server, webhook_hosts
     from gpuwise.service.live.up import Settings
 
     given = {each.name: getattr(service, each.name) for each in fields(service)}
     chosen = {name: value for name, value in given.items() if value is not None}
     if service.gpus is not None:
         chosen["gpus"] = read_chosen_gpus(service.gpus)
+    chosen["notify"] = NotifySettings(webhook_hosts(notify.webhook_hosts), mail_server(notify.smtp, notify.mail_from))
     settings = Settings(**chosen, labels=read_node_labels(labels))
     if not demo:
         return settings

@@ -11,6 +11,7 @@ from typing import Any
 from gpuwise.cli.submit.environment import EnvFrom
 from gpuwise.cli.submit.readers import (
     ReadError,
+    read_addresses,
     read_array,
     read_bytes,
     read_command,
@@ -100,7 +101,7 @@ def _modes(kind: Members, value: Any) -> list[str]:
 
 BY_NAME: Mapping[str, Reader] = {
     "command": read_command, "gpus": read_gpus, "after": read_ids, "deadline_s": read_deadline,
-    "begin_s": read_deadline,
+    "begin_s": read_deadline, "notify": read_addresses,
 }  # fmt: skip
 """Properties that people write otherwise than others of their unit or kind."""
 BY_UNIT: Mapping[str, tuple[Reader, str]] = {
@@ -122,6 +123,8 @@ BY_KIND: Mapping[type[Kind], Callable[[Any], Reader]] = {
 }
 """From the kind of a property to how people write it; a new kind needs a line here."""
 REPEATED = (Labels, Records, Variables)
+ONE_EACH = ("notify",)
+"""Properties of several words of which each is given by an option of its own: they may have commas."""
 
 
 def reader_of(entry: Entry) -> Reader:
@@ -138,7 +141,7 @@ def _field(entry: Entry) -> Field:
     usual = BY_UNIT[about.unit][1] if about.unit in BY_UNIT else about.noun or entry.kind.noun
     return Field(
         entry.name, reader_of(entry), about.written or usual, about.option_help or about.help, about.metavar or None,
-        isinstance(entry.kind, REPEATED), isinstance(entry.kind, Flag),
+        isinstance(entry.kind, REPEATED) or entry.name in ONE_EACH, isinstance(entry.kind, Flag),
     )  # fmt: skip
 
 

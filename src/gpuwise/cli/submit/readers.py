@@ -131,6 +131,14 @@ def read_ids(value: Any) -> list[str]:
     return read_words(str(read_whole(value)) if isinstance(value, int) else value)
 
 
+def read_addresses(value: Any) -> list[str]:
+    """An address, or a list of them."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list):
+        raise ValueError
+    return [read_text(each) for each in given]
+
+
 def read_labels(value: Any) -> dict[str, list[str]]:
     """Labels from ``zone=a,b``, from a list of such, or from a table."""
     labels: dict[str, list[str]] = {}

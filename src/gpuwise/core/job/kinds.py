@@ -21,8 +21,6 @@ class Kind:
     """Values of one type. A kind has no state of its own; bounds come from the property."""
 
     noun = "a value"
-    is_secret = False
-    """Whether its values are not to be shown."""
 
     def normal(self, value: Any) -> Any:
         """The value in the form in which it is kept, such as a mapping as a tuple of pairs."""
@@ -309,7 +307,6 @@ class Labels(Kind):
 class Variables(Kind):
     """Text for each of several names, as in an environment."""
 
-    is_secret = True
     noun = "names with values, such as LR=0.1"
 
     def wrong(self, about: Property, value: Any) -> str:

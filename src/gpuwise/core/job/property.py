@@ -80,6 +80,8 @@ class Property:
     """Whether its column has numbers that stand for values."""
     in_trace: bool = True
     """Whether a trace may have it."""
+    secret: bool = False
+    """Whether its values are not to be shown."""
 
     def allows(self, number: float) -> bool:
         """Whether a number is within the bounds."""

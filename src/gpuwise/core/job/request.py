@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from gpuwise.core.job.needs import MOST_SECONDS, Forecast, JobNeeds, Source
+from gpuwise.core.job.notify import ADDRESS, is_address, masked
 from gpuwise.core.job.property import Property, PropertyError
 from gpuwise.core.job.schema import check, entries, plain, revive
 from gpuwise.core.job.spec import JobSpec, check_together
@@ -54,7 +55,7 @@ class JobRequest(JobNeeds):
     env: Annotated[Mapping[str, str], Property(
         help="Variables of its environment; names may not begin with GPUWISE_.", option="env", metavar="KEY[=VALUE]",
         option_help="A variable for the job; KEY alone copies yours.",
-        written='names with values, such as LR = "0.1"',
+        written='names with values, such as LR = "0.1"', secret=True,
     )] = field(default_factory=dict)
     name: Annotated[str, Property(
         help="What its user calls it.", noun="letters, digits and -_./:@+", pattern=NAME_PATTERN, option="name",
@@ -122,6 +123,12 @@ class JobRequest(JobNeeds):
         help="How a client uses it while it runs: pty:ROWSxCOLUMNS or pipe, as gpuwise run does; empty is not at all.",
         noun="pty:24x80 or pipe", pattern=r"pipe|pty:[1-9][0-9]{0,3}x[1-9][0-9]{0,3}",
     )] = ""
+    notify: Annotated[tuple[str, ...], Property(
+        help="Addresses that are notified when it has ended, once for all tasks of an array: webhooks, "
+        "or mailto:name@host.", noun="addresses", most=4, option="notify", metavar="URL",
+        option_help="A webhook, or mailto:you@host, to notify when it has ended; may be repeated.",
+        written=ADDRESS, secret=True,
+    )] = ()
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -138,6 +145,8 @@ class JobRequest(JobNeeds):
         _require("env", _size((*self.env, *self.env.values())) <= MAX_ENV_BYTES, "too large", "at most 128 KiB")
         _require("queue", bool(self.queue), self.queue, "the name of a queue")
         alone = not (self.array or self.roles or self.retries) and self.processes is Processes.ONE
+        wrong = next((each for each in self.notify if not is_address(each)), None)
+        _require("notify", wrong is None, masked(wrong or ""), ADDRESS)
         _require("terminal", alone or not self.terminal, self.terminal, "for one process without retries")
 
     @property

@@ -119,7 +119,7 @@ def check(declared: Any, of: str = "") -> None:
         if normal is not value:
             object.__setattr__(declared, name, normal)
         if expected := entry.wrong(normal):
-            raise PropertyError(name, HIDDEN if entry.kind.is_secret else value, expected, of)
+            raise PropertyError(name, HIDDEN if entry.about.secret else value, expected, of)
 
 
 def plain(declared: Any, declaration: type[Any] | None = None) -> dict[str, Any]:

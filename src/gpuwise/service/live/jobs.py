@@ -12,7 +12,7 @@ from typing import Any
 from gpuwise.core.commands import Reason
 from gpuwise.core.job.needs import Source
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
-from gpuwise.core.records import AttemptRecord, JobRecord, UserRole
+from gpuwise.core.records import AttemptRecord, JobRecord, Notification, UserRole
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
@@ -22,6 +22,7 @@ from gpuwise.service.live.access import Caller
 from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.errors import InvalidError, NoAnswerError, NotFoundError
 from gpuwise.service.live.estimates import NONE, DryRun, Estimates
+from gpuwise.service.live.notify.notifier import Notifier
 from gpuwise.service.live.threads import WorkerPool, result_of
 
 
@@ -77,7 +78,13 @@ class Jobs:
     """Jobs as a caller may see and change them."""
 
     def __init__(
-        self, controller: Controller, workers: WorkerPool, estimators: WorkerPool, audit: Audit, estimates: Estimates
+        self,
+        controller: Controller,
+        workers: WorkerPool,
+        estimators: WorkerPool,
+        audit: Audit,
+        estimates: Estimates,
+        notifier: Notifier,
     ) -> None:
         self._controller = controller
         self._store = controller.store
@@ -85,6 +92,7 @@ class Jobs:
         self._estimators = estimators
         self._audit = audit
         self._estimates = estimates
+        self._notifier = notifier
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -117,6 +125,12 @@ class Jobs:
         await self.job(caller, uid)
         return await self._workers.run(self._store.attempts, uid)
 
+    async def unsent(self, caller: Caller, record: JobRecord) -> list[Notification]:
+        """The notifications of a job, or of its array, that were not sent."""
+        if not record.request.notify or not caller.principal.may_see(record):
+            return []
+        return await self._workers.run(self._store.notifications, record.uid.partition("-")[0])
+
     async def why(self, caller: Caller, uid: str) -> WhyWaiting:
         """Why a job waits."""
         record = await self.job(caller, uid)
@@ -143,6 +157,7 @@ class Jobs:
 
     async def dry_run(self, caller: Caller, request: JobRequest) -> DryRun:
         """The forecast for a job; nothing is submitted."""
+        self._notifier.check(request)
         await self._workers.run(_check_folder, request)
         return await self._estimators.run(self._estimates.dry_run, request, caller.user)
 
@@ -159,6 +174,7 @@ class Jobs:
         """Submits a job or an array; sent again with the same key, it returns the jobs of the first time."""
 
         async def submitted() -> list[JobRecord]:
+            self._notifier.check(request)
             await self._workers.run(_check_folder, request)
             records = await result_of(self._controller.submit([request], caller.user, key))
             if key is not None and not _is_request_of(records, request):

@@ -15,6 +15,7 @@ from gpuwise.service.live.events import EventFeed
 from gpuwise.service.live.job_logs import JobLogs
 from gpuwise.service.live.job_tables import JobTables
 from gpuwise.service.live.jobs import Jobs
+from gpuwise.service.live.notify.notifier import Notifier
 from gpuwise.service.live.overview import Overview, Readings, ServiceInfo
 from gpuwise.service.live.terminals import Terminals
 from gpuwise.service.live.threads import WorkerPool
@@ -32,11 +33,12 @@ class Service:
         readings: Readings,
         info: ServiceInfo,
         switching: Callable[[], Switching],
+        notifier: Notifier,
     ) -> None:
         self.workers, estimators = WorkerPool("worker", 4), WorkerPool("estimator", 2)
         self.access = Access(controller.store)
         self.audit = Audit(controller)
-        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates)
+        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates, notifier)
         self.logs = JobLogs(jobs_folder)
         self.terminals = Terminals(self.jobs, jobs_folder)
         self.overview = Overview(controller, self.workers, estimators, estimates, readings, info, switching)

@@ -37,6 +37,8 @@ from gpuwise.service.live.access import Access
 from gpuwise.service.live.errors import UnauthorizedError
 from gpuwise.service.live.estimates import Estimates
 from gpuwise.service.live.generation import MARK_EVERY_S, Generation
+from gpuwise.service.live.notify.notifier import Notifier
+from gpuwise.service.live.notify.settings import NotifySettings
 from gpuwise.service.live.overview import ServiceInfo
 from gpuwise.service.live.retention import Retention
 from gpuwise.service.live.service import Service
@@ -73,6 +75,8 @@ class Settings:
     jobs_per_user: int = JOBS_PER_USER
     keep_days: float = 30.0
     """How long ended jobs, with their logs, are kept."""
+    notify: NotifySettings = field(default_factory=NotifySettings)
+    """Which addresses users may have notified of the ends of jobs."""
     coalesce_s: float = 0.005
 
 
@@ -96,6 +100,7 @@ class LocalDeployment:
             self.machine: Machine = parts.enter_context(closing(machine))
             self.clock = Clock(float(self.store.meta("epoch", repr(time.time()))))
             self.controller = self._controller(make_engine)
+            self.notifier = parts.enter_context(closing(self._notifier()))
             parts.callback(self.generation.mark)
             parts.enter_context(closing(Repeating("generation", MARK_EVERY_S, self.generation.mark)))
             parts.callback(self.controller.stop)
@@ -125,6 +130,13 @@ class LocalDeployment:
             space=SpaceReserve(self.folder.path),
         )
 
+    def _notifier(self) -> Notifier:
+        """Sends what is recorded when jobs end, in threads of its own."""
+        has_space = self.controller.has_space
+        notifier = Notifier(self.store, self.settings.notify, repr(self.clock.epoch), has_space)
+        self.controller.on_notifications(notifier.wake)
+        return notifier
+
     def _launch_of(self, uid: str) -> LaunchSpec:
         record = self.controller.live(uid)
         if record is None:
@@ -139,7 +151,10 @@ class LocalDeployment:
             started_at=time.time(),
         )
         estimates = Estimates(self.controller, make_engine, self.clock)
-        return Service(self.controller, self.folder.jobs, estimates, self._read_devices, info, self.executor.switching)
+        return Service(
+            self.controller, self.folder.jobs, estimates, self._read_devices, info, self.executor.switching,
+            self.notifier,
+        )  # fmt: skip
 
     def _read_devices(self) -> Mapping[Where, Reading]:
         running = self.controller.ask(lambda intake: self.executor.processes()).result(TIMEOUT_S)
