@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
-from store_samples import full_attempt, full_audit, job, line
+from store_samples import full_attempt, full_audit, full_notification, job, line
 
 from gpuwise.core.records import Batch, Snapshot
 from gpuwise.store.sql import SqlStore, open_store
@@ -21,6 +22,7 @@ def batch(number: int) -> Batch:
         attempts=[full_attempt(uid, 1) for uid in uids],
         lines=[line(first + each, uids[0]) for each in range(LINES)],
         audit=[full_audit(target=str(number))],
+        notifications=[replace(full_notification(), uid=uids[0])],
         snapshot=Snapshot(first, str(number)),
     )
 
@@ -35,6 +37,8 @@ def batches_in(store: SqlStore) -> int:
         (job for each in expected for job in each.jobs), key=lambda job: -int(job.uid)
     )
     assert [entry for _, entry in store.audit(limit=10**9)] == [each.audit[0] for each in reversed(expected)]
+    for notification in (each.notifications[0] for each in expected):
+        assert store.notifications(notification.uid) == [notification]
     for attempt in (record for each in expected[-2:] for record in each.attempts):
         assert store.attempts(attempt.uid) == [attempt]
     if count:

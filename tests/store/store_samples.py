@@ -7,7 +7,16 @@ from typing import Any
 
 from gpuwise.core.job.needs import Sharing, Source
 from gpuwise.core.job.request import JobRequest, Processes
-from gpuwise.core.records import AttemptRecord, AuditEntry, JobRecord, JournalLine, QueueRecord, TokenRecord, UserRole
+from gpuwise.core.records import (
+    AttemptRecord,
+    AuditEntry,
+    JobRecord,
+    JournalLine,
+    Notification,
+    QueueRecord,
+    TokenRecord,
+    UserRole,
+)
 
 ODD = "ünï 'quoted' \"text\" %s :name ? \\ \n é🙂"
 """What SQL, drivers and encodings trip over."""
@@ -51,6 +60,7 @@ def full_request() -> JobRequest:
         gpu_util_low_frac=0.2, gpu_util_high_frac=0.4, gpu_util_source=Source.OBSERVED, require={"zone": ["a", "é"]},
         prefer={"rack": ("7",)}, within="rack", model=ODD, batch_per_gpu=32, suspend_s=1.5, resume_s=2.5,
         migrate_s=3.5, resize_s=4.5, array_limit=2, begin_s=1.6e9 + 1 / 3,
+        notify=("https://hooks.example.org/x?y=%20", "mailto:ann@example.org"),
     )  # fmt: skip
 
 
@@ -89,6 +99,14 @@ def full_audit(**more: Any) -> AuditEntry:
         "address": "::1",
     }
     return AuditEntry(**values | more)
+
+
+def full_notification() -> Notification:
+    """A notification in which every field is set."""
+    return Notification(
+        uid="17", position=1, user="jürgen", destination="https://hooks.example.org:8443", created_at=1.7e9 + 1 / 3,
+        next_at=1.7e9 + 2 / 3, tries=3, error=ODD, given_up_at=1.8e9,
+    )  # fmt: skip
 
 
 def full_token(**more: Any) -> TokenRecord:

@@ -12,6 +12,7 @@ from store_samples import (
     full_attempt,
     full_audit,
     full_job,
+    full_notification,
     full_queue,
     full_request,
     full_token,
@@ -45,13 +46,14 @@ def everything() -> Batch:
         jobs=[full_job()],
         attempts=[full_attempt()],
         audit=[full_audit()],
+        notifications=[full_notification()],
         snapshot=Snapshot(1, ODD),
     )
 
 
 @pytest.mark.parametrize(
     "record",
-    [full_request(), full_job(), full_attempt(), full_audit(), full_token(), full_queue()],
+    [full_request(), full_job(), full_attempt(), full_audit(), full_notification(), full_token(), full_queue()],
     ids=lambda r: type(r).__name__,
 )
 def test_samples_leave_no_field_at_its_default(record: object) -> None:
@@ -72,6 +74,7 @@ def test_all_fields_are_kept_and_are_there_after_a_restart(place: str) -> None:
     assert second.lines() == everything().lines
     assert second.recover() == (Snapshot(1, ODD), everything().lines[1:])
     assert second.audit() == [(1, full_audit())]
+    assert second.notifications("17") == [full_notification()]
     assert second.tokens() == [full_token()]
     assert second.queues() == [full_queue()]
     assert second.meta("epoch", "2.5") == "1.5"
