@@ -16,7 +16,6 @@ from gpuwise.service.live.notify.errors import NotSentError
 from gpuwise.service.live.notify.message import Message
 from gpuwise.service.live.notify.settings import TLS_PORT, MailServer
 
-MOST_SUBJECT_CHARS = 200
 HOW = "an administrator can enable it with: gpuwise up --smtp HOST"
 
 
@@ -50,7 +49,7 @@ def letter(sender: str, mailbox: str, message: Message) -> EmailMessage:
     """The mail of a message."""
     mail = EmailMessage()
     mail["From"], mail["To"] = sender, mailbox
-    mail["Subject"] = f"[gpuwise] {message.text}"[:MOST_SUBJECT_CHARS]
+    mail["Subject"] = f"[gpuwise] {message.title}"
     mail["Date"] = format_datetime(datetime.now(UTC))
     mail["Message-ID"] = f"<{message.key}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"

@@ -21,6 +21,7 @@ class Message:
 
     key: str
     """Equal for every try to send the same end to the same address."""
+    title: str
     text: str
     """One sentence."""
     facts: Mapping[str, Any]
@@ -40,7 +41,7 @@ def message_of(store: Store, notification: Notification, deployment: str) -> tup
     facts = _array(store, record, notification) if "-" in record.uid else _job(store, record)
     named = f"{deployment}/{notification.uid}/{facts['attempt']}/{notification.position}"
     key = hashlib.sha256(named.encode()).hexdigest()[:32]
-    return record.request.notify[notification.position], Message(key, _sentence(facts), facts)
+    return record.request.notify[notification.position], Message(key, *_words(facts), facts)
 
 
 def _job(store: Store, record: JobRecord) -> dict[str, Any]:
@@ -86,15 +87,17 @@ def _common(record: JobRecord, uid: str, status: str) -> dict[str, Any]:
     }
 
 
-def _sentence(facts: Mapping[str, Any]) -> str:
-    name = f" ({facts['name']})" if facts["name"] else ""
+def _words(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """A title and a sentence."""
+    job = f"{facts['id']} ({facts['name']})" if facts["name"] else facts["id"]
     if "tasks" in facts:
         tasks = ", ".join(f"{count} {status}" for status, count in sorted(facts["tasks"].items()))
-        return f"array {facts['id']}{name} of {facts['user']} has ended: {tasks}"
+        return f"array {job}: {tasks}", f"array {job} of {facts['user']} has ended: {tasks}"
     has = "was" if facts["status"] == "cancelled" else "has"
     took = "" if facts["started_at"] is None else f" after {format_duration(facts['ended_at'] - facts['started_at'])}"
     reason = f": {facts['reason']}" if facts["reason"] else ""
-    return f"job {facts['id']}{name} of {facts['user']} {has} {facts['status']}{took}{reason}"
+    title = f"job {job} {has} {facts['status']}"
+    return title, f"job {job} of {facts['user']} {has} {facts['status']}{took}{reason}"
 
 
 def _printable(text: str) -> str:
