@@ -11,6 +11,14 @@ from pathlib import Path
 import pytest
 from live_up import Up, until
 
+from receivers import Receiver
+
+
+class Notifying(Up):
+    """A service that posts to this machine."""
+
+    options = ("--devices", "2", "--webhook-hosts", "127.0.0.1")
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
@@ -36,9 +44,9 @@ def _fill(path: Path) -> None:
 
 
 def test_cancel_queue_and_logs_answer_while_the_disk_is_full(disk: Path) -> None:
-    up = Up(disk)
+    up, receiver = Notifying(disk), Receiver()
     try:
-        first, _ = up.begin_job("first")
+        first, _ = up.begin_job("first", notify=[f"{receiver.url}/x"])
         second, go = up.begin_job("second")
         waiting, _ = up.begin_job("waiting")
         until(lambda: up.runs(first) and up.runs(second), "the jobs to run")
@@ -52,7 +60,11 @@ def test_cancel_queue_and_logs_answer_while_the_disk_is_full(disk: Path) -> None
         assert (refused.code, "the disk is full" in refused.err) == (3, True)
         assert "the disk is full" in up.get("status")["trouble"]
         assert {job["id"] for job in up.json("queue")} == {second, waiting}
+        assert receiver.received == [], "it could not be written that it was sent"
         os.unlink(disk / "filler")
+        until(lambda: receiver.received, "the end of the cancelled job to be notified of")
+        until(lambda: up.get("jobs", first)["unsent"] == [], "that to be written")
+        assert [each.body["status"] for each in receiver.received] == ["cancelled"]
         accepted = up.submit("--", "true")
         assert int(accepted) == int(waiting) + 1
         up.right("cancel", waiting)
@@ -61,3 +73,4 @@ def test_cancel_queue_and_logs_answer_while_the_disk_is_full(disk: Path) -> None
         assert up.get("status")["trouble"] == ""
     finally:
         up.stop()
+        receiver.close()
