@@ -20,7 +20,8 @@ from gpuwise.core import __version__
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.notify import destination
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import AttemptRecord, Batch, JobRecord, Notification, StoreError
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import AttemptRecord, Batch, JobRecord, StoreError
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.notify import notifier as notifier_module
 from gpuwise.service.live.notify.mail import letter

@@ -7,12 +7,12 @@ from typing import Any
 
 from gpuwise.core.job.needs import Sharing, Source
 from gpuwise.core.job.request import JobRequest, Processes
+from gpuwise.core.notification import Notification
 from gpuwise.core.records import (
     AttemptRecord,
     AuditEntry,
     JobRecord,
     JournalLine,
-    Notification,
     QueueRecord,
     TokenRecord,
     UserRole,

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from store_samples import ended, full_notification, job, line
 
-from gpuwise.core.records import Batch, Notification, StoreError
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import Batch, StoreError
 from gpuwise.store.sql import SqlStore
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
+from gpuwise.core.notification import Notification
 from gpuwise.core.search import EndedQuery
 
 
@@ -180,27 +181,6 @@ class AuditEntry:
     outcome: str
     """``ok`` or why it was refused."""
     address: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """That the end of a job is to be sent to one of its addresses, or could not be sent there."""
-
-    uid: str
-    """``17``; of an array it stands for all its tasks."""
-    position: int
-    """Of the address among those of the job."""
-    user: str
-    destination: str
-    """Scheme, host and port of the address, ``mailto:`` for mail."""
-    created_at: float
-    next_at: float
-    """When it is sent, or sent again."""
-    tries: int = 0
-    """How often that has failed."""
-    error: str = ""
-    """Why it failed last."""
-    given_up_at: float | None = None
 
 
 @dataclass(slots=True)

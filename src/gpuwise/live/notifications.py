@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpuwise.core.job.notify import destination
-from gpuwise.core.records import JobRecord, Notification
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import JobRecord
 
 
 def of_ended(ended: Iterable[JobRecord], has_tasks: Callable[[str], bool], now: float) -> list[Notification]:

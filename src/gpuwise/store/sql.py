@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Executable, and_, delete, func, select, text
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
+from gpuwise.core.notification import Notification
 from gpuwise.core.records import (
     AttemptRecord,
     AttemptUse,
@@ -19,7 +20,6 @@ from gpuwise.core.records import (
     EndedPage,
     JobRecord,
     JournalLine,
-    Notification,
     QueueRecord,
     Snapshot,
     Store,

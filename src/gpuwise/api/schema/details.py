@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field
 from gpuwise.api.schema import answers, views
 from gpuwise.core.job.notify import masked
 from gpuwise.core.job.property import HIDDEN
-from gpuwise.core.records import JobRecord, Notification
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import JobRecord
 from gpuwise.service.live.access import Principal
 
 

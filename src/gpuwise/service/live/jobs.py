@@ -12,7 +12,8 @@ from typing import Any
 from gpuwise.core.commands import Reason
 from gpuwise.core.job.needs import Source
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
-from gpuwise.core.records import AttemptRecord, JobRecord, Notification, UserRole
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import AttemptRecord, JobRecord, UserRole
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwise.core.records import JobRecord, Notification, Store
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.units import format_duration
 
 MOST_REASON_CHARS = 500

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from gpuwise.core.job.notify import MAIL, masked
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import Notification, Store, StoreError
+from gpuwise.core.notification import Notification
+from gpuwise.core.records import Store, StoreError
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.service.live.notify.errors import reason_of
 from gpuwise.service.live.notify.mail import Mail
