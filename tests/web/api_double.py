@@ -137,6 +137,13 @@ class Double:
         counts = dict.fromkeys(("total", "matching", "row_count"), len(rows))
         return {"rows": rows[offset : offset + limit], "offset": offset, **counts}
 
+    def array(self, number: str) -> Plain:
+        """All tasks of an array."""
+        tasks = [job for job in self.jobs.values() if job["id"].startswith(f"{number}-")]
+        held = sum(job["held"] == "user" for job in tasks)
+        counts = Counter(job["status"] for job in tasks)
+        return {"id": number, "tasks": len(tasks), "counts": counts, "held": held, "job": tasks[0] if tasks else None}
+
     def nodes(self) -> list[Plain]:
         """The one node there is."""
         kind = "cpu-core" if self.stand_in else "A100"
@@ -216,6 +223,11 @@ def app_of(double: Double) -> FastAPI:
     @app.get("/v1/tables/{name}")
     def table(name: str, limit: int, offset: int = 0) -> Plain:
         return double.table(name, limit, offset)
+
+    @app.get("/v1/arrays/{number}")
+    def array(number: str) -> Any:
+        found = double.array(number)
+        return found if found["tasks"] else _problem(404, f"there is no array {number!r}")
 
     @app.get("/v1/nodes")
     def nodes() -> Plain:

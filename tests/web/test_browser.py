@@ -11,7 +11,7 @@ from api_double import TOKEN, Double, a_device, a_job, an_attempt, ended, waitin
 from playwright.sync_api import Error, Page, expect
 
 from gpuwise.api.schema import answers
-from gpuwise.api.schema.tables import Table, TableRow
+from gpuwise.api.schema.tables import Array, Table, TableRow
 
 Open = Callable[..., Page]
 HASHES = ["#/", "#/cluster", "#/queue", "#/ended", "#/events", "#/job/1"]
@@ -30,11 +30,11 @@ def row(page: Page, caption: str, job: str) -> str:
 
 
 def test_the_double_speaks_as_the_api_does(double: Double) -> None:
-    double.put(a_job("1"), waiting("2"))
+    double.put(a_job("1"), waiting("2"), waiting("5-0", array_index=0))
     for model, said in [
         (answers.Job, a_job("1")), (answers.QueuedJob, double.queued()[0]), (answers.Node, double.nodes()[0]),
         (answers.Device, a_device(0)), (answers.Attempt, an_attempt(1)), (answers.Status, double.status()),
-        (Table, double.table("waiting", 10)), (TableRow, double.table("waiting", 10)["rows"][0]),
+        (Table, double.table("waiting", 10)), (Array, double.array("5")), (TableRow, double.table("waiting", 10)["rows"][0]),
     ]:  # fmt: skip
         model.model_validate(said)
         assert said.keys() == model.model_fields.keys(), model
@@ -106,7 +106,7 @@ def test_a_job_shows_all_that_is_known_of_it(open_page: Open, address: str, doub
         "python train.py --lr 0.1",
         "declared by its user",
         "does not wait",
-        "array index2",
+        "array7, index 2",
         "suspended75",
         "1 MiB",
     ):

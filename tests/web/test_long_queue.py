@@ -90,7 +90,7 @@ def test_search_finds_jobs_on_every_page(page: Page) -> None:
         expect(page.get_by_role("heading", name="Waiting (1 of 9,998)")).to_be_visible()
         expect(page.get_by_role("table", name="Waiting").locator("tbody th b")).to_have_text(found)
     expect(page.get_by_text("No job here matches the search.")).to_be_visible()
-    search.fill("state:running")
+    search.fill("status:running")
     expect(page.get_by_role("heading", name="Waiting (0 of 9,998)")).to_be_visible()
     expect(page.get_by_role("heading", name="Running (2)")).to_be_visible()
     search.fill("")
@@ -117,7 +117,7 @@ def test_columns_sort_all_jobs_up_down_and_not(page: Page) -> None:
 def test_an_array_is_one_row_that_opens_by_keyboard(page: Page) -> None:
     page.get_by_label("Search").fill("sweep")
     expect(page.get_by_role("heading", name="Waiting (100 of 9,998)")).to_be_visible()
-    array = page.get_by_role("button", name="9900 sweep")
+    array = page.get_by_role("button", name="Tasks of array 9900")
     expect(array).to_have_attribute("aria-expanded", "false")
     assert _rows(page) == ["9900"]
     expect(page.get_by_role("table", name="Waiting").locator("tbody tr")).to_contain_text("100 pending")

@@ -27,7 +27,7 @@ SORTS: dict[str, ColumnElement[Any]] = {
     "preemptions": jobs.c.preemptions,
     "ended": jobs.c.ended_at,
 }
-_TEXTS = {"name": jobs.c.name, "user": jobs.c.user, "queue": jobs.c.queue, "state": jobs.c.status}
+_TEXTS = {"name": jobs.c.name, "user": jobs.c.user, "queue": jobs.c.queue, "status": jobs.c.status}
 
 Read = Callable[[Any], Sequence[Any]]
 ReadJobs = Callable[[Any], Sequence[JobRecord]]

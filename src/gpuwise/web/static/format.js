@@ -53,6 +53,9 @@ export const relative = (at) => {
   return passed > 0 ? `${length} ago` : `in ${length}`;
 };
 
+// A text that fits into a row of a table.
+export const brief = (text, most = 60) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
 // A time as two lines: by the clock, and relative to now.
 export const moment = (at) =>
   known(at)
