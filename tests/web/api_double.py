@@ -59,7 +59,7 @@ def a_device(index: int, *residents: tuple[str | None, str, float], **changes: A
         "claimed_memory_bytes": 0.0, "sharing": "exclusive",
         "free_frac": 1.0 - sum(frac for _, _, frac in residents), "memory_bytes": 8 * 2.0**30, "util_frac": 0.75,
         "memory_used_bytes": 2.0**30, "power_w": None, "temperature_c": None,
-        "jobs": [{"id": uid, "name": name, "frac": frac} for uid, name, frac in residents],
+        "jobs": [{"id": uid, "user": "bob", "name": name, "frac": frac} for uid, name, frac in residents],
     }  # fmt: skip
     return device | changes
 
