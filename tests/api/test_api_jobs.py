@@ -301,14 +301,15 @@ def test_top_shows_what_is_measured(running: Running) -> None:
     wait_for(lambda: not running.ada.get("/v1/queue").json()["jobs"], "an empty cluster")
     uid = running.bob.submit("sleep", "60")
     running.bob.sees(uid, "running")
-    top = running.bob.get("/v1/top").json()
+    top, seen = running.bob.get("/v1/top").json(), running.cy.get("/v1/nodes").json()
     running.bob.post(f"/v1/jobs/{uid}/cancel")
     assert [job["id"] for job in top["jobs"]] == [uid]
     (node,) = top["nodes"]
     assert node["stand_in"] is True
     assert len(node["devices"]) == 4
     assert {device["index"]: device["free_frac"] for device in node["devices"]} == {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0}
-    assert node["devices"][0]["jobs"] == [{"id": uid, "name": "", "frac": 1.0}]
+    assert node["devices"][0]["jobs"] == [{"id": uid, "user": "bob", "name": "", "frac": 1.0}]
+    assert seen["nodes"][0]["devices"][0]["jobs"] == [{"id": None, "user": "bob", "name": "", "frac": 1.0}]
     assert all(0 <= device["util_frac"] <= 1 for device in node["devices"])
 
 

@@ -29,6 +29,7 @@ ENDPOINTS: list[tuple[str, str, Any, tuple[int, int, int, int, int]]] = [
     ("GET", "/v1/jobs/{uid}/terminal", None, (401, 403, 404, 409, 409)),
     ("GET", "/v1/terminals", None, (401, 403, 200, 200, 200)),
     ("GET", "/v1/tables/waiting", None, (401, 200, 200, 200, 200)),
+    ("GET", "/v1/arrays/17", None, (401, 404, 404, 404, 404)),
     ("GET", "/v1/queue", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/usage", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/nodes", None, (401, 200, 200, 200, 200)),
@@ -76,7 +77,10 @@ def test_everybody_gets_the_answer_of_their_role(
 def test_no_endpoint_is_left_out(running: Running) -> None:
     known = {(method, path.partition("?")[0]) for method, path, _, _ in ENDPOINTS}
     known = {(method, path.replace("{token}", "{token_id}").replace("night", "{name}")) for method, path in known}
-    known = {(method, path.replace("nobody", "{node}").replace("waiting", "{table}")) for method, path in known}
+    known = {
+        (method, path.replace("nobody", "{node}").replace("waiting", "{table}").replace("/17", "/{array}"))
+        for method, path in known
+    }
     documented = running.nobody.get("/openapi.json").json()["paths"]
     assert {(method.upper(), path) for path, methods in documented.items() for method in methods} <= known
 

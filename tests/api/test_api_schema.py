@@ -54,12 +54,13 @@ class Fuzzed(Running):
     own_tokens: frozenset[str]
     jobs: dict[tuple[str, UserRole], str]
     """For each path and role a job with which it succeeds, once."""
+    array: str
 
     def prepare(self) -> None:
         for command in ("true", "false"):
             self.ada.ended(self.ada.submit(command))
         self.ada.submit("sleep", "600", gpus=4)
-        self.ada.post("/v1/jobs", {"command": ["true"], "array": [1, 2]})
+        self.array = self.ada.submit("true", array=[1, 2]).partition("-")[0]
         self.senders = {None: self.nobody, UserRole.VIEWER: self.vi, UserRole.USER: self.bob, UserRole.ADMIN: self.ada}
         self.own_tokens = frozenset(each["id"] for each in self.ada.get("/v1/tokens").json()["tokens"])
         self.jobs = {}
@@ -180,6 +181,7 @@ def simple(case: Any, fuzzed: Fuzzed, role: UserRole | None) -> None:
         "node": lambda: fuzzed.node,
         "name": lambda: "night",
         "table": lambda: "queue",
+        "array": lambda: fuzzed.array,
     }
     case.path_parameters = {name: made[name]() for name in case.path_parameters or {}}
     if case.path == "/v1/queues/{name}":

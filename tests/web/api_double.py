@@ -59,7 +59,7 @@ def a_device(index: int, *residents: tuple[str | None, str, float], **changes: A
         "claimed_memory_bytes": 0.0, "sharing": "exclusive",
         "free_frac": 1.0 - sum(frac for _, _, frac in residents), "memory_bytes": 8 * 2.0**30, "util_frac": 0.75,
         "memory_used_bytes": 2.0**30, "power_w": None, "temperature_c": None,
-        "jobs": [{"id": uid, "name": name, "frac": frac} for uid, name, frac in residents],
+        "jobs": [{"id": uid, "user": "bob", "name": name, "frac": frac} for uid, name, frac in residents],
     }  # fmt: skip
     return device | changes
 
@@ -136,6 +136,13 @@ class Double:
         rows: list[Plain] = [{"job": job, "array": None} for job in jobs]
         counts = dict.fromkeys(("total", "matching", "row_count"), len(rows))
         return {"rows": rows[offset : offset + limit], "offset": offset, **counts}
+
+    def array(self, number: str) -> Plain:
+        """All tasks of an array."""
+        tasks = [job for job in self.jobs.values() if job["id"].startswith(f"{number}-")]
+        held = sum(job["held"] == "user" for job in tasks)
+        counts = Counter(job["status"] for job in tasks)
+        return {"id": number, "tasks": len(tasks), "counts": counts, "held": held, "job": tasks[0] if tasks else None}
 
     def nodes(self) -> list[Plain]:
         """The one node there is."""
@@ -216,6 +223,11 @@ def app_of(double: Double) -> FastAPI:
     @app.get("/v1/tables/{name}")
     def table(name: str, limit: int, offset: int = 0) -> Plain:
         return double.table(name, limit, offset)
+
+    @app.get("/v1/arrays/{number}")
+    def array(number: str) -> Any:
+        found = double.array(number)
+        return found if found["tasks"] else _problem(404, f"there is no array {number!r}")
 
     @app.get("/v1/nodes")
     def nodes() -> Plain:

@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gpuwise.cli.live.page import login_link
+from gpuwise.core.records import UserRole
 from gpuwise.service.live.up import LocalDeployment
 
 
@@ -32,5 +33,15 @@ def serve(app: FastAPI) -> Iterator[str]:
 
 def owners_link(address: str, deployment: LocalDeployment) -> str:
     """A link that logs in as the owner of a service."""
+    return _link(address, deployment, deployment.token)
+
+
+def users_link(address: str, deployment: LocalDeployment, user: str) -> str:
+    """A link that logs in as somebody who may submit jobs."""
+    adding = deployment.controller.ask(lambda _: deployment.service.access.add(user, UserRole.USER))
+    return _link(address, deployment, adding.result(30)[1])
+
+
+def _link(address: str, deployment: LocalDeployment, token: str) -> str:
     access = deployment.service.access
-    return login_link(address, access.issue_code(access.by_token(deployment.token))[0])
+    return login_link(address, access.issue_code(access.by_token(token))[0])

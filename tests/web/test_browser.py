@@ -11,7 +11,7 @@ from api_double import TOKEN, Double, a_device, a_job, an_attempt, ended, waitin
 from playwright.sync_api import Error, Page, expect
 
 from gpuwise.api.schema import answers
-from gpuwise.api.schema.tables import Table, TableRow
+from gpuwise.api.schema.tables import Array, Table, TableRow
 
 Open = Callable[..., Page]
 HASHES = ["#/", "#/cluster", "#/queue", "#/ended", "#/events", "#/job/1"]
@@ -30,11 +30,12 @@ def row(page: Page, caption: str, job: str) -> str:
 
 
 def test_the_double_speaks_as_the_api_does(double: Double) -> None:
-    double.put(a_job("1"), waiting("2"))
+    double.put(a_job("1"), waiting("2"), waiting("5-0", array_index=0))
     for model, said in [
         (answers.Job, a_job("1")), (answers.QueuedJob, double.queued()[0]), (answers.Node, double.nodes()[0]),
         (answers.Device, a_device(0)), (answers.Attempt, an_attempt(1)), (answers.Status, double.status()),
-        (Table, double.table("waiting", 10)), (TableRow, double.table("waiting", 10)["rows"][0]),
+        (Table, double.table("waiting", 10)), (Array, double.array("5")),
+        (TableRow, double.table("waiting", 10)["rows"][0]),
     ]:  # fmt: skip
         model.model_validate(said)
         assert said.keys() == model.model_fields.keys(), model
@@ -79,7 +80,7 @@ def test_devices_show_who_is_on_them_and_what_is_free(open_page: Open, address: 
     double.devices = [a_device(0, ("1", "resnet", 0.5), (None, "", 0.25)), a_device(1, lost=True, free_frac=0.0)]
     page = open_page(f"{address}/#/cluster")
     first, second = page.get_by_role("article").first, page.get_by_role("article").last
-    expect(first).to_contain_text("1 resnet50 %another user's job25 %free25 %75 % busy · 1 GiB of 8 GiB used")
+    expect(first).to_contain_text("1 resnet50 %a job of bob25 %free25 %75 % busy · 1 GiB of 8 GiB used")
     expect(second).to_contain_text("lost")
     assert [part.get_attribute("width") for part in first.locator("rect").all()] == ["50%", "25%"]
 
@@ -106,7 +107,7 @@ def test_a_job_shows_all_that_is_known_of_it(open_page: Open, address: str, doub
         "python train.py --lr 0.1",
         "declared by its user",
         "does not wait",
-        "array index2",
+        "array7, index 2",
         "suspended75",
         "1 MiB",
     ):
@@ -121,6 +122,44 @@ def test_a_job_that_is_not_there(open_page: Open, address: str, complaints: list
     assert complaints
     assert all("404" in text for text in complaints)
     complaints.clear()
+
+
+def test_long_lists_are_few_elements(open_page: Open, address: str, double: Double) -> None:
+    double.put(a_job("1", attempts=900, after=[str(number) for number in range(2, 1000)]))
+    double.attempts["1"] = [an_attempt(number, detail="preempted", exit_code=75) for number in range(1, 901)]
+    double.logs["1"] = b"loss: 0.5\n" * 100_000
+    double.devices = [a_device(index, *[("1", "resnet", 0.01)] * 100) for index in range(16)]
+    double.events = [
+        {"seq": seq, "at": time.time(), "kind": "JobStarted", "job": "1", "text": f"event {seq}"}
+        for seq in range(1, 3001)
+    ]
+    page = open_page(address)
+    for view, words in [
+        ("#/job/1", "Attempts (900)The last 50."), ("#/job/1", "and 978 others"), ("#/job/1", "loss: 0.5"),
+        ("#/job/1", "event 3000"), ("#/cluster", "94 others94 %"), ("#/events", "event 3000"), ("#/", "event 3000"),
+    ]:  # fmt: skip
+        page.goto(f"{address}/{view}")
+        expect(page.locator("main")).to_contain_text(words)
+        assert page.evaluate("document.querySelectorAll('*').length") < 3000, view
+
+
+def test_a_device_time_does_not_count_what_is_not_known_yet(open_page: Open, address: str, double: Double) -> None:
+    double.put(a_job("1", gpu_s=60.0), ended("2", gpu_s=60.0))
+    page = open_page(f"{address}/#/job/1")
+    expect(page.locator("dl", has_text="device time")).to_contain_text("1m00snot counting its present devices")
+    page.goto(f"{address}/#/job/2")
+    expect(page.locator("dl", has_text="device time")).to_contain_text("device time1m00ssuspended")
+
+
+def test_an_empty_service_says_how_to_submit_a_job(open_page: Open, address: str, double: Double) -> None:
+    page = open_page(address)
+    expect(page.locator("main")).to_contain_text(
+        "No job runs. Submit one: gpuwise submit --duration 10m -- python train.py"
+    )
+    double.put(waiting("1"))
+    double.happens("1", "was submitted")
+    expect(page.get_by_role("heading", name="Waiting (1)")).to_be_visible()
+    expect(page.locator("main")).not_to_contain_text("Submit one")
 
 
 # -- what changes -----------------------------------------------------------------------------------------------------
@@ -219,9 +258,12 @@ def test_a_session_that_ends_asks_for_the_token(
 ) -> None:
     page = open_page(address)
     expect(page.get_by_text("live", exact=True)).to_be_visible()
+    page.evaluate("localStorage.setItem('gpuwise.session', 'expired')")
     double.known = False
     double.happens("1", "something")
-    expect(page.get_by_label("Token")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("session has ended")
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert page.evaluate("localStorage.length") == 0, "a session that was refused is kept"
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_text("live", exact=True)).to_be_visible()
@@ -328,7 +370,7 @@ def test_even_a_mistake_could_not_make_markup_of_words(open_page: Open, address:
     complaints.clear()
 
 
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("width", [400, 940, 1400])
 def test_nothing_is_wider_than_the_window(open_page: Open, address: str, double: Double, width: int) -> None:
     long = "a" * 128
     double.put(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FIELDS = ("id", "name", "user", "queue", "state")
+FIELDS = ("id", "name", "user", "queue", "status")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ SORTS: dict[str, ColumnElement[Any]] = {
     "preemptions": jobs.c.preemptions,
     "ended": jobs.c.ended_at,
 }
-_TEXTS = {"name": jobs.c.name, "user": jobs.c.user, "queue": jobs.c.queue, "state": jobs.c.status}
+_TEXTS = {"name": jobs.c.name, "user": jobs.c.user, "queue": jobs.c.queue, "status": jobs.c.status}
 
 Read = Callable[[Any], Sequence[Any]]
 ReadJobs = Callable[[Any], Sequence[JobRecord]]
@@ -41,14 +41,25 @@ def ended_page(read: Read, read_jobs: ReadJobs, query: EndedQuery) -> EndedPage:
     total = _count(read, select(jobs.c.uid).where(*seen).subquery())
     found = [*seen, *map(_matches, query.terms)]
     matching = _count(read, select(jobs.c.uid).where(*found).subquery()) if query.terms else total
-    rows = _rows(found, query)
-    row_count = _count(read, rows)
-    offset = page_start(query.offset, query.limit, row_count)
-    places = read(_ordered(rows, query.descending).limit(query.limit).offset(offset))
-    wanted = jobs.c.uid.in_([_uid(number, index) for number, index, _ in places])
+    places, row_count, offset = _places(read, _rows(found, query), query)
+    wanted = jobs.c.uid.in_([uid for uid, _ in places])
     records = {record.uid: record for record in read_jobs(SELECT_JOBS.where(wanted))}
-    shown = [(records[_uid(number, index)], tasks) for number, index, tasks in places if _uid(number, index) in records]
+    shown = [(records[uid], tasks) for uid, tasks in places if uid in records]
     return EndedPage(shown, total, matching, row_count, offset)
+
+
+def _places(read: Read, rows: Subquery, query: EndedQuery) -> tuple[list[tuple[str, int]], int, int]:
+    """The ids and numbers of tasks of a page's rows, the number of all rows, and the number before the page.
+
+    Rows are grouped, which takes most of the time, once: each row of the page has the number of all.
+    """
+    ordered = _ordered(rows, query).add_columns(func.count().over()).limit(query.limit)
+    offset, found = query.offset, read(ordered.offset(query.offset))
+    if not found and offset:
+        offset = page_start(offset, query.limit, _count(read, rows))
+        found = read(ordered.offset(offset))
+    places = [(_uid(number, index), tasks) for number, index, tasks, _ in found]
+    return places, found[0][-1] if found else 0, offset
 
 
 def counts_by_array(read: Read, numbers: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -100,11 +111,15 @@ def _singles(each: CTE) -> CTE:
     return select(each.c.number, each.c.array_index, literal(0).label("tasks"), each.c.key).cte("groups")
 
 
-def _ordered(rows: Subquery, descending: bool) -> Select[Any]:
+def _ordered(rows: Subquery, query: EndedQuery) -> Select[Any]:
     """Rows in order, those without a value last; an array's tasks follow it."""
-    key, own = (column.desc() if descending else column for column in (rows.c.key, rows.c.own))
-    order = (rows.c.key.is_(None), key, rows.c.number.desc(), rows.c.level, rows.c.own.is_(None), own)
-    return select(rows.c.number, rows.c.array_index, rows.c.tasks).order_by(*order, rows.c.array_index)
+    key, own, index = (
+        column.desc() if query.descending else column.asc() for column in (rows.c.key, rows.c.own, rows.c.array_index)
+    )
+    if query.sort != "job":
+        index = rows.c.array_index.asc()
+    order = (rows.c.key.is_(None), key, rows.c.number.desc(), rows.c.level, rows.c.own.is_(None), own, index)
+    return select(rows.c.number, rows.c.array_index, rows.c.tasks).order_by(*order)
 
 
 def _uid(number: int, index: int) -> str:

@@ -59,8 +59,11 @@ async def top(call: AsViewer) -> Response:
 async def _nodes(call: Call) -> list[views.View]:
     overview = call.service.overview
     states, readings = await overview.nodes(), await overview.readings()
-    mine = {record.uid: record for record in overview.visible(call.caller)}
-    return [views.node(state, readings, mine) for state in states]
+    records = {
+        share.uid: overview.record(share.uid) for state in states for device in state.devices for share in device.jobs
+    }
+    known = {uid: record for uid, record in records.items() if record is not None}
+    return [views.node(state, readings, known, call.caller.principal.may_see) for state in states]
 
 
 @router.get(

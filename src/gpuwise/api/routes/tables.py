@@ -9,24 +9,24 @@ from fastapi import APIRouter, Query, Response
 from gpuwise.api.access.caller import AsViewer
 from gpuwise.api.errors import documented
 from gpuwise.api.schema import views
-from gpuwise.api.schema.parameters import Limit, Words, arrays
-from gpuwise.api.schema.tables import Table, table_view
+from gpuwise.api.schema.parameters import ArrayId, Limit, Words, arrays
+from gpuwise.api.schema.tables import Array, Table, array_view, table_view
 from gpuwise.service.live.job_tables import TableQuery
 
-router = APIRouter(prefix="/tables", tags=["jobs"])
+router = APIRouter(tags=["jobs"])
 
 MAX_SEARCH = 200
 Search = Annotated[
     str,
     Query(
         max_length=MAX_SEARCH,
-        description="Words that must all match, in the id, name, user, queue or state; user:ada looks in one of them.",
+        description="Words that must all match, in the id, name, user, queue or status; user:ada looks in one of them.",
     ),
 ]
 Sort = Annotated[str | None, Query(max_length=60, description="A column; by default the order of the queue.")]
 
 
-@router.get("/{table}", responses=documented(Table, "A page of the table."))
+@router.get("/tables/{table}", responses=documented(Table, "A page of the table."))
 async def table(
     call: AsViewer,
     table: Literal["queue", "running", "waiting", "ended"],
@@ -51,3 +51,10 @@ async def table(
     tables = call.service.tables
     found = await (tables.ended(call.caller, query) if table == "ended" else tables.live(call.caller, table, query))
     return views.json_response(table_view(found, call.caller.principal.may_see))
+
+
+@router.get("/arrays/{array}", responses=documented(Array, "The array.", 404))
+async def array(call: AsViewer, array: ArrayId) -> Response:
+    """Count the tasks of an array by status."""
+    found = await call.service.tables.array(array)
+    return views.json_response(array_view(found, call.caller.principal.may_see))

@@ -161,6 +161,7 @@ class Resident(BaseModel):
     """A job on a device."""
 
     id: str | None = Field(description="null for a job of another user.")
+    user: str
     name: str
     frac: float = Field(description="Its share of the device.")
 

@@ -33,6 +33,7 @@ def in_words(whole: str) -> str:
 UID = pattern(UID_PATTERN, "the id of a job such as 17, or 17-3 for a task of an array")
 NAME = pattern(NAME_PATTERN, "letters, digits and -_./:@+")
 JobId = Annotated[str, Path(pattern=UID, description="17, or 17-3 for a task of an array.")]
+ArrayId = Annotated[str, Path(pattern=pattern("[0-9]{1,15}", "the id of an array such as 17"), description="17.")]
 QueueName = Annotated[str, Path(pattern=NAME, description="A queue's name.")]
 NodeName = Annotated[str, Path(pattern=pattern(r"[!-~]{1,253}", "a name without spaces"), description="A node's name.")]
 TokenId = Annotated[str, Path(pattern=pattern("[0-9a-f]{1,64}", "the id of a token"), description="A token's id.")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pydantic import BaseModel, Field
 
 from gpuwise.api.schema import views
-from gpuwise.api.schema.answers import QueuedJob
+from gpuwise.api.schema.answers import Job, QueuedJob
 from gpuwise.api.schema.views import View
 from gpuwise.core.records import JobRecord
 from gpuwise.service.live import job_tables
@@ -29,6 +29,16 @@ class TableRow(BaseModel):
     array: ArraySummary | None = Field(description="null in the row of a job.")
 
 
+class Array(BaseModel):
+    """All tasks of an array."""
+
+    id: str
+    tasks: int
+    counts: dict[str, int] = Field(description="Its tasks, by status.")
+    held: int = Field(description="Tasks that its user has put on hold.")
+    job: Job = Field(description="One of its tasks.")
+
+
 class Table(BaseModel):
     """A page of a table of jobs."""
 
@@ -44,6 +54,17 @@ def table_view(page: job_tables.TablePage, may_see: Callable[[JobRecord], bool])
     names = ("total", "matching", "row_count", "offset")
     return {"rows": [_row(row, may_see(row.entry.job)) for row in page.rows]} | {
         name: getattr(page, name) for name in names
+    }
+
+
+def array_view(array: job_tables.ArrayTasks, may_see: Callable[[JobRecord], bool]) -> View:
+    """An array; another user's without details."""
+    return {
+        "id": array.id,
+        "tasks": sum(array.counts.values()),
+        "counts": dict(array.counts),
+        "held": array.held,
+        "job": views.job(array.task, details=may_see(array.task)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import Response
@@ -15,10 +15,11 @@ from gpuwise.devices.machine import STAND_IN_TYPE, Reading, Where
 from gpuwise.service.live.estimates import DryRun
 from gpuwise.service.live.events import FeedEvent
 from gpuwise.service.live.jobs import WhyWaiting
-from gpuwise.service.live.overview import DeviceState, NodeState, QueueEntry
+from gpuwise.service.live.overview import DeviceShare, DeviceState, NodeState, QueueEntry
 from gpuwise.service.live.usage import UsageRow
 
 View = dict[str, Any]
+MaySee = Callable[[JobRecord], bool]
 _UNREAD = Reading()
 FORECASTS = (
     "duration_s", "duration_low_s", "duration_high_s", "duration_source", "gpu_memory_bytes", "gpu_memory_low_bytes",
@@ -148,8 +149,8 @@ def attempt(record: AttemptRecord) -> View:
     return {name: getattr(record, name) for name in names}
 
 
-def node(state: NodeState, readings: Mapping[Where, Reading], mine: Mapping[str, JobRecord]) -> View:
-    """A node; jobs that are not ``mine`` are shown without their names."""
+def node(state: NodeState, readings: Mapping[Where, Reading], jobs: Mapping[str, JobRecord], may_see: MaySee) -> View:
+    """A node; of other users' jobs, only the user is shown."""
     spec = state.spec
     return {
         "name": spec.name,
@@ -165,12 +166,14 @@ def node(state: NodeState, readings: Mapping[Where, Reading], mine: Mapping[str,
         "memory_bytes": spec.memory_bytes,
         "free_memory_bytes": state.free_memory_bytes,
         "devices": [
-            _device(each, spec.gpu_type, readings.get((state.row, each.index), _UNREAD), mine) for each in state.devices
+            _device(each, spec.gpu_type, readings.get((state.row, each.index), _UNREAD))
+            | {"jobs": [_share(share, jobs.get(share.uid), may_see) for share in each.jobs]}
+            for each in state.devices
         ],
     }
 
 
-def _device(state: DeviceState, name: str, reading: Reading, mine: Mapping[str, JobRecord]) -> View:
+def _device(state: DeviceState, name: str, reading: Reading) -> View:
     return {
         "index": state.index,
         "id": state.id,
@@ -185,13 +188,15 @@ def _device(state: DeviceState, name: str, reading: Reading, mine: Mapping[str, 
         "memory_used_bytes": reading.memory_used_bytes,
         "power_w": reading.power_w,
         "temperature_c": reading.temperature_c,
-        "jobs": [
-            {"id": share.uid, "name": mine[share.uid].request.name, "frac": share.frac}
-            if share.uid in mine
-            else {"id": None, "name": "", "frac": share.frac}
-            for share in state.jobs
-        ],
     }
+
+
+def _share(share: DeviceShare, record: JobRecord | None, may_see: MaySee) -> View:
+    """A job on a device; None if it has ended since."""
+    user = "" if record is None else record.user
+    if record is None or not may_see(record):
+        return {"id": None, "user": user, "name": "", "frac": share.frac}
+    return {"id": share.uid, "user": user, "name": record.request.name, "frac": share.frac}
 
 
 def event(shown: FeedEvent) -> View:

@@ -12,7 +12,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.intake import JobIntake
 from gpuwise.service.live import table_rows
 from gpuwise.service.live.access import Caller
-from gpuwise.service.live.errors import InvalidError, NoAnswerError
+from gpuwise.service.live.errors import InvalidError, NoAnswerError, NotFoundError
 from gpuwise.service.live.estimates import Estimate, Estimates, QueueEstimates
 from gpuwise.service.live.overview import Overview, QueueEntry
 from gpuwise.service.live.table_rows import ON_DEVICES, Row, Viewpoint, array_of
@@ -76,6 +76,19 @@ class TablePage:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayTasks:
+    """All tasks of an array."""
+
+    id: str
+    task: JobRecord
+    """One of them, which has what they have in common."""
+    counts: Mapping[str, int]
+    """Their number by status."""
+    held: int
+    """Those that their user has put on hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOrder:
     """The jobs on GPUs with how many they have, and the positions of those that wait, from 1."""
 
@@ -109,14 +122,13 @@ class JobTables:
         """A page of jobs that have not ended; ``states`` is running, waiting, or queue for both."""
         _check_sort(query.sort, tuple(table_rows.SORTS))
         view = Viewpoint(caller.principal.may_see, await self._latest_estimates())
-        order = await result_of(self._controller.ask(_queue_order))
-        records = self._controller.live_records()
+        records, order = await result_of(self._controller.ask(_at_once))
         shown = [record for record in records if states == "queue" or states == _state(record)]
         matching, rows = await self._workers.run(_rows, shown, order, query, view)
         offset = page_start(query.offset, query.limit, len(rows))
         page = rows[offset : offset + query.limit]
-        whys = await self._whys([row.record.uid for row in page])
-        entries = [_entry(row.record, order, whys, view) for row in page]
+        latest = await self._latest([row.record for row in page])
+        entries = [_entry(record, order, why, view) for record, why in latest]
         return TablePage(
             await self._with_arrays(records, page, entries, query), len(shown), matching, len(rows), offset
         )
@@ -147,13 +159,23 @@ class JobTables:
         except NoAnswerError:
             return self._estimates.latest
 
-    async def _whys(self, uids: Sequence[str]) -> Mapping[str, str]:
-        """Why the jobs of a page wait; of all jobs it would take the controller long."""
+    async def array(self, number: str) -> ArrayTasks:
+        """An array, with its tasks counted by status."""
+        live = [record for record in self._controller.live_records() if _is_task(record, number)]
+        counts = (await self._counts(live, [number]))[number]
+        tasks = live or await self._workers.run(self._controller.store.jobs, uids=[number], limit=1)
+        if not tasks or not _is_task(tasks[0], number):
+            raise NotFoundError(f"there is no array {number!r}")
+        return ArrayTasks(number, tasks[0], counts, sum(map(table_rows.is_on_hold, live)))
 
-        def question(intake: JobIntake) -> dict[str, str]:
-            return {uid: str(intake.reason(uid) or "") for uid in uids}
+    async def _latest(self, records: Sequence[JobRecord]) -> list[tuple[JobRecord, str]]:
+        """The jobs of a page as they are now, and why they wait; of all jobs it would take the controller long."""
 
-        return await result_of(self._controller.ask(question)) if uids else {}
+        def question(intake: JobIntake) -> list[tuple[JobRecord, str]]:
+            shown = intake.job_records.shown
+            return [(shown.get(each.uid, each), str(intake.reason(each.uid) or "")) for each in records]
+
+        return await result_of(self._controller.ask(question)) if records else []
 
     async def _with_arrays(
         self, live: Sequence[JobRecord], page: Sequence[Row], entries: Sequence[QueueEntry], query: TableQuery
@@ -175,19 +197,24 @@ class JobTables:
         return counts
 
 
-def _entry(record: JobRecord, order: QueueOrder, whys: Mapping[str, str], view: Viewpoint) -> QueueEntry:
-    uid = record.uid
-    return QueueEntry(record, order.gpus.get(uid), order.positions.get(uid), whys[uid], view.estimate(record))
+def _entry(record: JobRecord, order: QueueOrder, why: str, view: Viewpoint) -> QueueEntry:
+    return QueueEntry(record, order.gpus.get(record.uid), order.positions.get(record.uid), why, view.estimate(record))
+
+
+def _is_task(record: JobRecord, number: str) -> bool:
+    return record.uid != number and array_of(record) == number
 
 
 def _state(record: JobRecord) -> str:
     return "running" if record.status in ON_DEVICES else "waiting"
 
 
-def _queue_order(intake: JobIntake) -> QueueOrder:
+def _at_once(intake: JobIntake) -> tuple[list[JobRecord], QueueOrder]:
+    """All jobs that have not ended, and their order, at one moment."""
     state, ids = intake.engine.state, intake.engine.state.jobs.ids
     gpus = {ids[row]: placement.gpus for row, placement in state.placed.items()}
-    return QueueOrder(gpus, {ids[row]: position for position, row in enumerate(state.waiting, start=1)})
+    positions = {ids[row]: position for position, row in enumerate(state.waiting, start=1)}
+    return list(intake.job_records.shown.values()), QueueOrder(gpus, positions)
 
 
 def _rows(records: Sequence[JobRecord], order: QueueOrder, query: TableQuery, view: Viewpoint) -> tuple[int, list[Row]]:

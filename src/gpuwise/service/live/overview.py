@@ -22,10 +22,11 @@ from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.errors import NoAnswerError
 from gpuwise.service.live.estimates import NONE, Estimate, Estimates, QueueEstimates
-from gpuwise.service.live.threads import WorkerPool, result_of
+from gpuwise.service.live.threads import Shared, WorkerPool, result_of
 
 ESTIMATE_TIMEOUT_S = 5.0
 HEALTH_TIMEOUT_S = 3.0
+READINGS_VALID_S = 1.0
 
 Readings = Callable[[], Mapping[Where, Reading]]
 """Measures every device."""
@@ -117,19 +118,22 @@ class Overview:
         self.switching = switching
         """What switching between jobs that share devices by time slices has cost since the service started."""
         self._controller = controller
-        self._workers = workers
         self._estimators = estimators
         self._estimates = estimates
         self._healthy_until = 0.0
-        self._readings = readings
+        self._readings = Shared(lambda: workers.run(readings), READINGS_VALID_S)
 
     async def nodes(self) -> list[NodeState]:
         """Every node with its devices and the jobs on them."""
         return await result_of(self._controller.ask(lambda intake: _nodes(intake.engine.state)))
 
     async def readings(self) -> Mapping[Where, Reading]:
-        """What is measured on every device now."""
-        return await self._workers.run(self._readings)
+        """What was measured on every device within the last second, however many pages ask."""
+        return await self._readings.get()
+
+    def record(self, uid: str) -> JobRecord | None:
+        """A job that has not ended; None if it has."""
+        return self._controller.live(uid)
 
     def visible(self, caller: Caller) -> list[JobRecord]:
         """The caller's jobs that have not ended; an administrator's are all."""

@@ -56,8 +56,8 @@ class Viewpoint:
 
     def texts(self, record: JobRecord) -> dict[str, str]:
         """What a search looks at, by field."""
-        state = f"{record.status}, on hold" if "user" in record.held.split(",") else record.status
-        public = {"id": record.uid, "user": record.user, "state": state}
+        status = f"{record.status}, on hold" if is_on_hold(record) else record.status
+        public = {"id": record.uid, "user": record.user, "status": status}
         if not self.may_see(record):
             return public
         return public | {"name": record.request.name, "queue": record.request.queue}
@@ -105,6 +105,11 @@ def grouped(records: Sequence[JobRecord], open_arrays: Collection[str]) -> list[
         if number in open_arrays:
             rows += map(Row, tasks)
     return rows
+
+
+def is_on_hold(record: JobRecord) -> bool:
+    """Whether its user has put a job on hold."""
+    return "user" in record.held.split(",")
 
 
 def array_of(record: JobRecord) -> str:

@@ -36,11 +36,14 @@ const confirmed = (text, yes) => {
   });
 };
 
-const act = async ({ action, job }) => {
-  const question = `Cancel job ${job}? It cannot be resumed; its log and checkpoints are kept.`;
-  if (action === "cancel" && !(await confirmed(question, "Cancel job"))) return;
+const KEPT = "cannot be resumed; logs and checkpoints are kept.";
+
+const act = async ({ action, job, all }) => {
+  const what = all ? `array ${job}` : `job ${job}`;
+  const question = all ? `Cancel all tasks of ${what} that have not ended? They ${KEPT}` : `Cancel ${what}? It ${KEPT}`;
+  if (action === "cancel" && !(await confirmed(question, all ? "Cancel all" : "Cancel job"))) return;
   const path = `/v1/jobs/${encodeURIComponent(job)}/${action}`;
-  await attempt(() => post(path).then(pollSoon), (error) => `Job ${job}: ${error.message}`);
+  await attempt(() => post(path).then(pollSoon), (error) => `${what[0].toUpperCase()}${what.slice(1)}: ${error.message}`);
 };
 
 // -- log-in -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,11 @@ export const keepSession = (secret) => {
   else localStorage.removeItem(KEY);
 };
 
+// Forgets a session that the server refuses, unless another tab has a new one already.
+export const dropSession = (secret) => {
+  if (session() === secret) keepSession(null);
+};
+
 // Calls back when another tab has logged in or out.
 export const onOtherSession = (callback) => addEventListener("storage", ({ key }) => key === KEY && callback());
 

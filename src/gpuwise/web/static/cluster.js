@@ -3,6 +3,8 @@ import { h, s } from "./dom.js";
 import { bytes, percent } from "./format.js";
 import { colour, jobLink, section } from "./parts.js";
 
+const MOST_SHARES = 6; // that are listed of a device
+
 const bar = (device) => {
   let left = 0;
   const parts = device.jobs.map((job) => {
@@ -22,6 +24,13 @@ const resident = (job) =>
       : jobLink(job),
     h("span", {}, percent(job.frac)));
 
+const residents = ({ jobs }) => [
+  jobs.slice(0, MOST_SHARES).map(resident),
+  jobs.length > MOST_SHARES && h("li", {},
+    h("span", {}, `${jobs.length - MOST_SHARES} others`),
+    h("span", {}, percent(jobs.slice(MOST_SHARES).reduce((sum, { frac }) => sum + frac, 0)))),
+];
+
 const measured = (device) => [
   Number.isFinite(device.util_frac) && `${percent(device.util_frac)} busy`,
   Number.isFinite(device.memory_used_bytes) && `${bytes(device.memory_used_bytes)} of ${bytes(device.memory_bytes)} used`,
@@ -33,7 +42,7 @@ const card = (device) =>
   h("article", { class: device.lost ? "device lost" : "device", "data-key": `device-${device.index}` },
     h("h4", {}, `Device ${device.index}`),
     bar(device),
-    h("ul", {}, device.jobs.map(resident),
+    h("ul", {}, residents(device),
       device.lost && h("li", { class: "free" }, "lost: no job can run on it"),
       device.claimed && h("li", { class: "free" }, "used by foreign processes"),
       device.free_frac > 0 && h("li", { class: "free" }, h("span", {}, "free"), h("span", {}, percent(device.free_frac)))),

@@ -11,6 +11,9 @@ const entry = (event) =>
       event.text || event.kind));
 
 export const entries = (events, most) =>
-  events.length ? h("ol", { class: "feed" }, events.slice(-most).reverse().map(entry)) : empty("No events yet.");
+  events.length
+    ? h("ol", { class: "feed" }, events.slice(-most).reverse().map(entry))
+    : empty("No recent events. Those of your jobs appear here as they happen.");
 
-export const feed = ({ events }, most = 200) => section("events", "Events", "Newest first.", entries(events, most));
+export const feed = ({ events }, most = 200) =>
+  section("events", "Events", events.length > 0 && "Newest first.", entries(events, most));

@@ -26,7 +26,13 @@ export const bytes = (size) => {
 
 export const percent = (part) => (known(part) ? `${Math.round(100 * part)} %` : "–");
 
-export const count = (number) => (known(number) ? Math.round(number).toLocaleString("en") : "–");
+// Made once: toLocaleString makes one of these with each call, which is most of the time that a table takes.
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const TIME = new Intl.DateTimeFormat([], { timeStyle: "medium" });
+const DAY_AND_TIME = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+const IN_FULL = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium" });
+
+export const count = (number) => (known(number) ? WHOLE.format(number) : "–");
 
 export const figure = (number) => {
   if (!known(number)) return "–";
@@ -42,8 +48,8 @@ export const gpus = (job) => {
 };
 
 const clock = (at) => {
-  const date = new Date(1000 * at), far = Math.abs(at - now()) > 20 * 3600;
-  return far ? date.toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : date.toLocaleTimeString();
+  const far = Math.abs(at - now()) > 20 * 3600;
+  return (far ? DAY_AND_TIME : TIME).format(1000 * at);
 };
 
 export const relative = (at) => {
@@ -53,9 +59,12 @@ export const relative = (at) => {
   return passed > 0 ? `${length} ago` : `in ${length}`;
 };
 
+// A text that fits into a row of a table.
+export const brief = (text, most = 60) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
 // A time as two lines: by the clock, and relative to now.
 export const moment = (at) =>
   known(at)
-    ? h("time", { datetime: new Date(1000 * at).toISOString(), title: new Date(1000 * at).toLocaleString() },
+    ? h("time", { datetime: new Date(1000 * at).toISOString(), title: IN_FULL.format(1000 * at) },
         clock(at), h("small", {}, relative(at)))
     : "–";

@@ -1,5 +1,5 @@
 // Events as they arrive; a lost connection is made again, and continues after the last event that was received.
-import { ApiError, events, get } from "./api.js";
+import { ApiError, dropSession, events, get, session } from "./api.js";
 import { forget, pollSoon, startPolling } from "./poll.js";
 import { changed, setConnection, state } from "./state.js";
 
@@ -7,6 +7,7 @@ const SILENCE_MS = 45_000; // the server sends something every 15 s
 const RETRY_MS = [500, 1000, 2000, 5000, 10_000];
 const MOST_EVENTS = 1000;
 const AGAIN = new Error("connect again");
+const SESSION_ENDED = "The session has ended: it was logged out, a day old, or the service was restarted. Log in again.";
 
 let lastSeq = null;
 let entered = () => {};
@@ -51,12 +52,14 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 const keepListening = async () => {
   for (let failures = 0; ; failures += 1) {
+    const secret = session();
     const error = await listen().catch((caught) => caught);
     if (state.connection === "live") failures = 0;
     if (error === AGAIN) {
       setConnection("connecting");
     } else if (error?.status === 401) {
-      setConnection("login");
+      dropSession(secret);
+      setConnection("login", secret ? SESSION_ENDED : "");
       await untilEntered();
     } else {
       setConnection("lost", error instanceof ApiError ? error.message : "");

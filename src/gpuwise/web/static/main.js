@@ -6,7 +6,7 @@ import { showLog, stopLog } from "./log.js";
 import { want } from "./poll.js";
 import { bannerText, head, login } from "./shell.js";
 import { onChange, state } from "./state.js";
-import { listenToTables } from "./tables.js";
+import { listenToTables, toFirstRows } from "./tables.js";
 import { viewOf } from "./views.js";
 
 const at = (id) => document.getElementById(id);
@@ -23,7 +23,9 @@ const draw = () => {
   asked = false;
   show(at("head"), head(state, view.address));
   showBanner(bannerText(state));
+  const formIsNew = state.connection === "login" && !at("login");
   show(at("main"), state.connection === "login" ? login() : view.show(state));
+  if (formIsNew) at("token").focus();
   at("main").classList.toggle("stale", state.connection === "lost");
   const box = at("log");
   if (box) showLog(view.id, box);
@@ -40,9 +42,10 @@ const go = () => {
   if (next === null) return;
   const moved = next.address !== view.address;
   view = next;
-  for (const name of ["job", "why", "attempts"]) delete state[name];
+  for (const name of ["job", "why", "attempts", "estimates", "array"]) delete state[name];
+  if (moved) toFirstRows();
   want(view.lists);
-  document.title = view.id ? `job ${view.id} · gpuwise` : "gpuwise";
+  document.title = view.title ? `${view.title} · gpuwise` : "gpuwise";
   redraw();
   if (moved) {
     scrollTo(0, 0);

@@ -1,11 +1,12 @@
 // What several views are made of.
 import { h } from "./dom.js";
-import { count, figure, percent } from "./format.js";
+import { brief, count, figure, percent } from "./format.js";
 
 export const ENDED = ["succeeded", "failed", "cancelled"];
 export const ON_DEVICES = ["starting", "running", "suspending"];
 
 export const jobHref = (id) => `#/job/${encodeURIComponent(id)}`;
+export const arrayHref = (id) => `#/array/${encodeURIComponent(id)}`;
 
 // A job has the same colour wherever it is shown; neighbours in an array have different ones.
 export const colour = (id) => (id == null ? "other" : `c${id.split("-").reduce((sum, part) => sum + Number(part), 0) % 8}`);
@@ -13,7 +14,7 @@ export const colour = (id) => (id == null ? "other" : `c${id.split("-").reduce((
 export const jobLink = (job) =>
   h("a", { class: "job", href: jobHref(job.id) },
     h("span", { class: `swatch ${colour(job.id)}`, "aria-hidden": "true" }),
-    h("b", {}, job.id), " ", h("span", {}, job.name || job.command?.at(-1) || ""));
+    h("b", {}, job.id), " ", h("span", {}, job.name || brief(job.command?.join(" ") ?? "")));
 
 const HINTS = {
   pending: "has not run yet",
@@ -45,6 +46,15 @@ export const progress = (job) => {
     h("small", {}, `${percent(done)} · step ${count(job.step)} of ${count(job.steps)}`));
 };
 
+// What its user and administrators may do to a job, or to all tasks of an array.
+export const mayChange = (job, status) => status?.role === "admin" || (status?.role === "user" && status.user === job.user);
+
+// A button that asks the server for an action on a job, or on all tasks of an array.
+export const action = (id, name, text, { danger = false, all = false } = {}) =>
+  h("button", {
+    type: "button", "data-key": name, "data-action": name, "data-job": id, "data-all": all && "yes", class: danger && "danger",
+  }, text);
+
 // Columns are [heading, cell(row), class]; on a narrow screen each row is a card, and each cell has its heading before it.
 export const table = (caption, columns, rows) =>
   h("table", { class: "list" },
@@ -62,7 +72,7 @@ export const section = (id, title, hint, ...content) =>
   h("section", { "data-key": id, "aria-labelledby": `${id}-title` },
     h("h2", { id: `${id}-title` }, title), hint && h("p", { class: "hint" }, hint), ...content);
 
-export const empty = (text) => h("p", { class: "empty" }, text);
+export const empty = (...text) => h("p", { class: "empty" }, ...text);
 
 export const facts = (pairs) =>
   h("dl", {}, pairs.filter((pair) => pair).map(([name, value, kind]) =>

@@ -49,8 +49,10 @@ const read = async (name, path) => {
 const poll = async (onRefused) => {
   readAt = performance.now();
   dueAt = readAt + IDLE_MS;
+  const asked = wanted();
   try {
-    await Promise.all(Object.entries(wanted()).map(([name, path]) => read(name, path)));
+    await Promise.all(Object.entries(asked).map(([name, path]) => read(name, path)));
+    if (Object.keys(wanted()).some((name) => !(name in asked))) pollNow(); // the answers say that there is more
     Object.assign(state, { asOf: now(), trouble: "" });
   } catch (error) {
     if (error.status === 401) onRefused();

@@ -1,7 +1,7 @@
 // Tables of jobs, a page at a time: what the user searches for, sorts by and opens goes to the server with each request.
 import { h } from "./dom.js";
 import { count } from "./format.js";
-import { cellOf, empty, section } from "./parts.js";
+import { arrayHref, cellOf, empty, section } from "./parts.js";
 import { pollNow } from "./poll.js";
 import { changed, state } from "./state.js";
 
@@ -15,11 +15,20 @@ let typing = null;
 
 export const isSorted = (name) => tables[name].sort !== "";
 
-// The request for a table's rows.
-export const tablePath = (name, limit) => {
+// The request for a table's rows, or for those of one array.
+export const tablePath = (name, limit, array) => {
   const { sort, descending, offset } = tables[name];
-  const all = { limit, search, sort, descending: sort && descending, offset: offset || "", open: [...opened].join(",") };
+  const rows = array ? { search: `id:${array} ${search}`.trim(), grouped: "false" } : { search, open: [...opened].join(",") };
+  const all = { limit, ...rows, sort, descending: sort && descending, offset: offset || "" };
   return `/v1/tables/${name}?${new URLSearchParams(Object.entries(all).filter(([, value]) => value))}`;
+};
+
+// Another view starts with the first rows.
+export const toFirstRows = () => {
+  for (const [name, each] of Object.entries(tables)) {
+    each.offset = 0;
+    delete state[name];
+  }
 };
 
 // -- what is shown ----------------------------------------------------------------------------------------------------
@@ -41,13 +50,17 @@ export const arrayStates = ({ counts }) =>
     h("span", { class: `status ${each}`, "data-key": each }, `${count(counts[each])} ${each}`)));
 
 export const arrayName = ({ job, array }) =>
-  h("button", { type: "button", class: "fold", "data-array": array.id, "aria-expanded": String(array.open) },
-    h("b", {}, array.id), " ", h("span", {}, job.name || ""), h("small", {}, `array, ${count(array.tasks)} tasks here`));
+  h("span", { class: "fold" },
+    h("button", {
+      type: "button", "data-array": array.id, "aria-expanded": String(array.open), "aria-label": `Tasks of array ${array.id}`,
+    }),
+    h("a", { class: "job", href: arrayHref(array.id) }, h("b", {}, array.id), " ", h("span", {}, job.name || ""),
+      h("small", {}, `array, ${count(array.tasks)} tasks here`)));
 
 // Columns are [heading, cell(job), class, what the server sorts by, cell(row) of an array].
-const rowOf = (columns) => (row) => {
+const rowOf = (columns, ofArray) => (row) => {
   const cells = row.array ? columns.map(([text, , kind, , cell]) => [text, () => (cell ? cell(row) : "–"), kind]) : columns;
-  const isTask = opened.has(row.job.id.split("-")[0]) && row.job.id.includes("-");
+  const isTask = !ofArray && opened.has(row.job.id.split("-")[0]) && row.job.id.includes("-");
   return h("tr", { "data-key": row.array ? `array-${row.array.id}` : `row-${row.job.id}`, class: row.array ? "array" : isTask && "task" },
     cells.map(cellOf(row.job)));
 };
@@ -64,20 +77,20 @@ const pager = (name, caption, { rows, row_count: all, offset }, limit) => {
     turn(name, offset + limit, "Next", offset + limit < all), turn(name, last, "Last", offset + limit < all));
 };
 
-const total = ({ total: all, matching }) => (matching === all ? count(all) : `${count(matching)} of ${count(all)}`);
+const total = ({ total: all, matching }, array) => (array || matching === all ? count(matching) : `${count(matching)} of ${count(all)}`);
 
 // A section with a table of jobs; `none` is what it says without any, `order` how the server sorts them by itself.
-export const jobTable = (name, title, { caption, order, columns, limit, none, hint = null }) => {
+export const jobTable = (name, title, { caption, order, columns, limit, array, none, hint = null }) => {
   const answer = state[name];
   if (!answer) return section(name, title, "Loading …");
-  const nothing = answer.total ? "No job here matches the search." : none;
-  return section(name, `${title} (${total(answer)})`, hint,
+  const nothing = search && answer.total ? "No job here matches the search." : none;
+  return section(name, `${title} (${total(answer, array)})`, hint,
     answer.rows.length
       ? h("table", { class: "list", "data-key": "table" },
           h("caption", { class: "unseen" }, caption, !tables[name].sort && order && `, ${order}`),
           h("thead", {}, h("tr", {}, columns.map(heading(name)))),
-          h("tbody", {}, answer.rows.map(rowOf(columns))))
-      : empty(nothing),
+          h("tbody", {}, answer.rows.map(rowOf(columns, array))))
+      : empty(...[nothing].flat()),
     pager(name, caption, answer, limit));
 };
 
@@ -85,8 +98,8 @@ export const searchBox = () =>
   h("div", { class: "search", role: "search", "data-key": "search" },
     h("label", { for: "search" }, "Search"),
     h("input", {
-      id: "search", type: "search", autocomplete: "off", spellcheck: "false", maxlength: 200, value: search || null,
-      placeholder: "name, id, user, queue or state; or user:ada state:running",
+      id: "search", type: "search", autocomplete: "off", spellcheck: "false", maxlength: 180, value: search || null,
+      placeholder: "name, id, user, queue, status; or user:ada",
     }),
     h("p", { class: "unseen", "aria-live": "polite" }, search && found()));
 
