@@ -78,11 +78,14 @@ class Up:
         self._service.wait()
 
     def stop(self) -> None:
-        """Ends all jobs and the service."""
+        """Ends all jobs and the service; the latter in any case."""
         assert self._service is not None
-        self.cancel_all()
-        self._service.send_signal(signal.SIGINT)
-        self._service.wait(PATIENCE_S)
+        try:
+            self.cancel_all()
+            self._service.send_signal(signal.SIGINT)
+            self._service.wait(PATIENCE_S)
+        finally:
+            self.kill()
 
     def cancel_all(self) -> None:
         """Ends all jobs."""
@@ -136,7 +139,6 @@ class Up:
 
     def run(self, *args: str, **variables: str) -> Answer:
         """A command that has ended."""
-        begun = time.perf_counter()
         with self.begin(*args, **variables) as process:
             try:
                 out, err = process.communicate(timeout=PATIENCE_S)
@@ -144,7 +146,7 @@ class Up:
                 process.kill()
                 raise
         assert "Traceback" not in err, err
-        return Answer(process.returncode, out, err, time.perf_counter() - begun)
+        return Answer(process.returncode, out, err)
 
     def right(self, *args: str, **variables: str) -> str:
         """The output of a command that must succeed without a word of complaint."""

@@ -69,6 +69,15 @@ def test_a_name_of_several_jobs_is_refused_with_their_ids(up: Up) -> None:
     assert up.right("cancel", "twin") == f"job {ids[1]} (twin) is cancelled\n"
 
 
+def test_a_name_means_a_job_of_ones_own_even_to_an_administrator(up: Up) -> None:
+    bob = {"GPUWISE_API_TOKEN": up.right("tokens", "create", "bob").strip()}
+    uid = up.right("submit", "--name", "shared-name", "--", "sleep", "60", **bob).strip()
+    answer = up.run("cancel", "shared-name")
+    assert (answer.code, "you have no job called 'shared-name'" in answer.err) == (5, True)
+    assert up.status(uid) in ("pending", "starting", "running")
+    assert up.right("cancel", "shared-name", **bob).startswith(f"job {uid} (shared-name) is cancelled")
+
+
 def test_jobs_wait_for_success_end_or_failure(up: Up) -> None:
     first, go = up.begin_job("first")
     ok = up.submit("--after", "afterok:first", "true")

@@ -47,9 +47,17 @@ def prune_lines(database: Database, keep_lines: int) -> int:
 
 def _needed(database: Database) -> set[int]:
     """The numbers of jobs and arrays that a live job depends on."""
-    live = select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES))
-    after = (uid for (request,) in database.read(live) for uid in json.loads(request).get("after", ()))
-    return {place[0] for place in (split_uid(each.rpartition(":")[2]) for each in after) if place is not None}
+    live = database.read(select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES)))
+    places = (split_uid(each.rpartition(":")[2]) for (request,) in live for each in _after(request))
+    return {place[0] for place in places if place is not None}
+
+
+def _after(request: str) -> list[str]:
+    """What a job waits for; nothing if that cannot be read."""
+    try:
+        return list(json.loads(request).get("after", ()))
+    except (ValueError, AttributeError, TypeError):
+        return []
 
 
 def _delete(database: Database, *statements: Delete) -> int:
