@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -216,6 +217,13 @@ def test_a_code_logs_in_once(running: Running) -> None:
     again = running.nobody.post("/v1/session", {"code": code})
     assert (again.status_code, "gpuwise page" in again.text) == (401, True)
     assert Person(running.client, code).get("/v1/status").status_code == 401
+
+
+def test_a_code_that_many_send_at_once_logs_in_one_of_them(running: Running) -> None:
+    code = running.bob.post("/v1/session/code").json()["code"]
+    with ThreadPoolExecutor(8) as senders:
+        sent = [senders.submit(httpx.post, f"{running.url}/v1/session", json={"code": code}) for _ in range(8)]
+    assert sorted(each.result().status_code for each in sent) == [200] + 7 * [401]
 
 
 def test_a_code_ends_with_its_token(running: Running) -> None:

@@ -182,3 +182,16 @@ def test_streams_are_limited_per_token(running: Running) -> None:
     with person.stream(url) as answer:
         assert answer.status_code == 200
     server.close()
+
+
+def test_a_line_that_cannot_be_read_does_not_hide_the_others(
+    own_running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_running.bob.ended(own_running.bob.submit("true"))
+    spoil = "UPDATE journal SET body = '{' WHERE kind = 'JobStarted'"
+    own_running.deployment.store.database.write(lambda connection: connection.exec_driver_sql(spoil))
+    with restarted_feed(own_running, monkeypatch):
+        events = own_running.bob.get("/v1/events?follow=false&after=0").json()["events"]
+    assert {event["kind"]: "cannot be read" in event["text"] for event in events} == {
+        "JobSubmitted": False, "Start": False, "JobStarted": True, "JobFinished": False,
+    }  # fmt: skip

@@ -87,7 +87,7 @@ class Up:
         self._service.wait()
 
     def stop(self) -> None:
-        """Ends all jobs and the service."""
+        """Ends all jobs and the service; the latter in any case."""
         assert self._service is not None
         try:
             self.cancel_all()

@@ -21,10 +21,7 @@ class NamedUp(Up):
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamedUp]:
     service = NamedUp(tmp_path_factory.mktemp("up"))
     yield service
-    try:
-        service.stop()
-    finally:
-        service.kill()
+    service.stop()
 
 
 def owners_id(up: Up) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
+from command import COMMAND
 from live_up import Up, until
 
 
@@ -69,6 +71,24 @@ def test_a_name_of_several_jobs_is_refused_with_their_ids(up: Up) -> None:
     assert up.right("cancel", "twin") == f"job {ids[1]} (twin) is cancelled\n"
 
 
+def test_a_name_means_a_job_of_ones_own_even_to_an_administrator(up: Up) -> None:
+    bob = {"GPUWISE_API_TOKEN": up.right("tokens", "create", "bob").strip()}
+    uid = up.right("submit", "--name", "shared-name", "--", "sleep", "60", **bob).strip()
+    answer = up.run("cancel", "shared-name")
+    assert (answer.code, "you have no job called 'shared-name'" in answer.err) == (5, True)
+    assert up.status(uid) in ("pending", "starting", "running")
+    assert up.right("cancel", "shared-name", **bob).startswith(f"job {uid} (shared-name) is cancelled")
+
+
+def test_a_word_that_looks_like_an_id_is_an_id(up: Up) -> None:
+    first, second = up.submit("--", "true"), up.submit("--", "sleep", "60")
+    named = up.submit("--name", second, "--begin", "+1h", "--", "true")
+    assert up.right("cancel", second).startswith(f"job {second} ")
+    assert up.status(named) == "pending"
+    up.right("cancel", named)
+    assert up.run("wait", first).code == 0
+
+
 def test_jobs_wait_for_success_end_or_failure(up: Up) -> None:
     first, go = up.begin_job("first")
     ok = up.submit("--after", "afterok:first", "true")
@@ -113,6 +133,15 @@ def test_what_cannot_be_is_refused_with_the_reason(up: Up) -> None:
     nowhere = up.run("submit", "--workdir", "/no/such/folder", "true")
     assert nowhere.code == 2
     assert "workdir is '/no/such/folder', which does not exist" in nowhere.err
+
+
+def test_a_folder_that_was_removed_is_refused_with_the_reason(up: Up) -> None:
+    gone = up.home / "gone"
+    gone.mkdir()
+    command = [*COMMAND, "submit", "true"]
+    leave = ["sh", "-c", 'rmdir "$0" && exec "$@"', str(gone), *command]
+    done = subprocess.run(leave, cwd=gone, env=up.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "the folder you are in was removed" in done.stderr) == (2, True)
 
 
 def test_why_names_the_jobs_that_have_the_gpus(up: Up) -> None:

@@ -39,7 +39,7 @@ def test_cancel_returns_when_the_process_is_gone(up: Up, tmp_path: Path, suspend
 
 def test_wait_returns_when_the_process_of_a_cancelled_job_is_gone(up: Up, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    uid = up.submit("--grace", "1s", "--", "sh", "-c", STUBBORN, str(pid_file))
+    uid = up.submit("--grace", "6s", "--", "sh", "-c", STUBBORN, str(pid_file))
     pid = int(until(lambda: pid_file.exists() and pid_file.read_text().strip(), "the job to run"))
     until(lambda: up.runs(uid), "that to be known")
     waiting, cancelling = up.begin("wait", uid), up.begin("cancel", uid)

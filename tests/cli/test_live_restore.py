@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from live_up import Up, until
 
+from postgres import running_postgres
+
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    service = Up(tmp_path)
+    folder = tmp_path / "100%41? #1"  # SQLite has its own ideas of such names
+    folder.mkdir()
+    service = Up(folder)
     yield service
     service.stop()
 
@@ -44,7 +50,7 @@ def test_an_older_database_is_put_back_while_newer_jobs_run(up: Up, tmp_path: Pa
     up.start()
     (note,) = [each for each in up.get("status")["notes"] if "the database" in each]
     assert f"running jobs that continue: {older}; running jobs that are ended: {newer}" in note
-    assert note in (tmp_path / "up.log").read_text()
+    assert note in (up.state.parent / "up.log").read_text()
     until(lambda: (up.state / "jobs" / newer / "attempts" / "1" / "exit.json").exists(), "the stranger to be ended")
     fresh, fresh_go = up.begin_job("fresh")
     assert int(fresh) > int(waiting)
@@ -55,16 +61,54 @@ def test_an_older_database_is_put_back_while_newer_jobs_run(up: Up, tmp_path: Pa
     assert up.run("show", newer).code == 5
 
 
+def _execute(file: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(statement)
+
+
+def _not_backups(folder: Path, backup: Path) -> dict[Path, str]:
+    """Files that must not be restored, each with what is said of it."""
+    found = {
+        folder / name: "name a file that gpuwise backup has written" for name in ("none", "empty", "notes", "other")
+    }
+    (folder / "empty").touch()
+    (folder / "notes").write_text("not a database, but long enough to be looked at as one\n" * 100)
+    _execute(folder / "other", "CREATE TABLE places (id)")
+    whole = backup.read_bytes()
+    cut, flipped, newer = (folder / name for name in ("cut", "flipped", "newer"))
+    cut.write_bytes(whole[: len(whole) // 2])
+    flipped.write_bytes(whole[:8192] + bytes(each ^ 0x55 for each in whole[8192:]))
+    shutil.copy(backup, newer)
+    _execute(newer, "UPDATE gpuwise_schema SET version_num = '9999'")
+    damaged = "name a file that gpuwise backup has written"
+    return {**found, cut: damaged, flipped: damaged, newer: "it was written by a newer gpuwise (revision 9999"}
+
+
 def test_only_a_backup_is_restored_and_no_file_is_replaced(up: Up, tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("not a database, but long enough to be looked at as one\n" * 100)
-    taken = up.run("backup", str(notes))
-    assert (taken.code, f"{notes} exists; name another file" in taken.err) == (2, True)
+    backup = tmp_path / "backup.db"
+    up.right("backup", str(backup))
+    taken = up.run("backup", str(backup))
+    assert (taken.code, f"{backup} exists; name another file" in taken.err) == (2, True)
     up.kill()
-    before = (up.state / "gpuwise.db").read_bytes()
-    for file in (notes, tmp_path / "none"):
+    files = {path: path.read_bytes() for path in up.state.glob("g*")}
+    for file, said in _not_backups(tmp_path, backup).items():
         answer = up.run("restore", str(file))
-        assert answer.code == 2
+        assert answer.code == 2, file
         assert str(file) in answer.err
-    assert (up.state / "gpuwise.db").read_bytes() == before
+        assert said in answer.err
+    assert {path: path.read_bytes() for path in up.state.glob("g*")} == files
+    up.start()
+
+
+def test_the_file_of_a_service_that_has_its_database_elsewhere_is_no_backup(up: Up, tmp_path: Path) -> None:
+    up.begin_job("old")[1].touch()
+    with running_postgres() as server:
+        up.kill()
+        up.options = (*up.options, "--database", server.new_place())
+        up.start()
+        answer = up.run("backup", str(tmp_path / "backup.db"))
+        assert (answer.code, "use pg_dump" in answer.err) == (2, True)
+        assert not (tmp_path / "backup.db").exists()
+        up.kill()
+    up.options = Up.options
     up.start()

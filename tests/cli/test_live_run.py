@@ -174,6 +174,47 @@ def test_ctrl_c_in_the_queue_cancels_the_job(up: Up) -> None:
         up.end_job(uid, go)
 
 
+COUNT = "i=0; while :; do i=$((i + 1)); echo count $i; sleep 0.05; done"
+
+
+def test_a_session_that_is_suspended_continues_where_it_was(up: Up) -> None:
+    seat = Seat(up, "--", "sh", "-c", COUNT)
+    seat.sees(r"count 1\r")
+    uid = newest(up)
+    up.right("suspend", uid)
+    until(lambda: up.status(uid) == "suspended", "it to be suspended")
+    up.right("resume", uid)
+    until(lambda: up.runs(uid), "it to run again")
+    counted = [int(seat.sees(r"count \d+\r").split()[1]) for _ in range(100)]
+    assert counted == list(range(2, 102))
+    up.right("cancel", uid)
+    seat.sees(f"job {uid} .* cancelled")
+    assert seat.leave() == 1
+
+
+def test_a_session_that_is_interrupted_ends_and_is_not_started_again(up: Up) -> None:
+    begun = up.home / "begun"
+    seat = Seat(up, "--", "sh", "-c", f"echo x >> {begun}; {COUNT}")
+    seat.sees(r"count 1\r")
+    uid = newest(up)
+    up.right("requeue", uid)
+    seat.sees(f"job {uid} .*(is cancelled, not started again|an interactive job is not started again)")
+    assert seat.leave() != 0
+    assert up.status(uid) in ("cancelled", "failed")
+    assert begun.read_text() == "x\n"
+
+
+def test_a_job_whose_client_is_gone_is_not_started_again(up: Up) -> None:
+    begun = up.home / "begun-alone"
+    body = {"command": ["sh", "-c", f"echo x >> {begun}; {COUNT}"], "terminal": "pipe", "requeue": True}
+    uid = connect(state=up.state).post("jobs", body=body)["jobs"][0]["id"]
+    until(begun.exists, "it to begin")
+    up.right("requeue", uid)
+    until(lambda: up.status(uid) == "failed", "it to end")
+    assert "an interactive job is not started again" in up.job(uid)["why_ended"]
+    assert begun.read_text() == "x\n"
+
+
 @pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
 def test_the_job_ends_when_its_client_is_gone(up: Up, which: signal.Signals) -> None:
     seat = Seat(up, "--", "bash", "-c", "trap '' HUP TERM; echo pid $$; while :; do sleep 0.05; done")

@@ -88,10 +88,7 @@ def test_nothing_dangerous_gets_through_however_it_is_split(parts: list[str], cu
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     service = Up(tmp_path_factory.mktemp("up"))
     yield service
-    try:
-        service.stop()
-    finally:
-        service.kill()
+    service.stop()
 
 
 def test_a_terminal_is_not_written_to_by_jobs(up: Up) -> None:
@@ -111,6 +108,17 @@ def test_a_terminal_is_not_written_to_by_jobs(up: Up) -> None:
         code, text = up.on_terminal(*verb)
         assert code == 0
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text.replace("\r", "")), verb
+
+
+@pytest.mark.parametrize(
+    "words", [("backup", "{}/x"), ("backup", "x", "--state", "{}"), ("convert", "{}", "x.csv"), ("show", "{}")]
+)
+def test_names_in_errors_are_no_commands_for_the_terminal(up: Up, words: tuple[str, ...]) -> None:
+    hostile = f"{up.home}/no{TITLE}\x9d0;c1\x9c"
+    answer = up.run(*(word.format(hostile) for word in words))
+    assert answer.code == 2
+    assert "\\x1b]0;title" in answer.err
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", answer.err)
 
 
 def test_the_top_of_jobs_whose_commands_look_like_markup(up: Up) -> None:

@@ -17,6 +17,7 @@ from gpuwise.live import failures, recovery
 from gpuwise.live.admission.quotas import AdmissionError
 from gpuwise.live.inbox import LimitError, NotPossibleError
 from gpuwise.live.submissions import UserLimits
+from gpuwise.store.sql import SqlStore
 
 
 def test_jobs_run_one_after_the_other_and_their_records_say_so(store: Store) -> None:
@@ -142,6 +143,46 @@ def test_a_job_waits_for_those_it_comes_after(store: Store) -> None:
     assert str(why.result(0)) == f"waits for job {first}, which has not succeeded yet"
     bench.settle()
     assert store.job(second).started_at == 1007.0
+
+
+def test_a_job_that_waits_for_a_failure_is_cancelled_when_there_is_none(store: Store) -> None:
+    bench = Bench(store)
+    (first,) = bench.submit(request(7.0))
+    (second,) = bench.submit(request(1.0, after=(f"afternotok:{first}",)))
+    (third,) = bench.submit(request(1.0, after=(f"afterany:{first}", f"afternotok:{first}")))
+    (last,) = bench.submit(request(1.0, after=(f"afternotok:{second}",)))
+    bench.settle()
+    assert [store.job(uid).status for uid in (first, second, third, last)] == [
+        "succeeded", "cancelled", "cancelled", "succeeded",
+    ]  # fmt: skip
+    assert store.job(second).why_ended == f"job {first}, which it waits for, did not fail"
+
+
+def test_a_record_that_cannot_be_read_ends_its_job_and_no_other(store: SqlStore) -> None:
+    bench = Bench(store, "1x2:V100")
+    bad, good, waiting = bench.submit(*[request(10.0)] * 3)
+    (free,) = bench.submit(request(1.0, after=(f"afterany:{bad}",)))
+    bench.controller.turn()
+    store.database.write(lambda connection: connection.exec_driver_sql("UPDATE jobs SET request = '{' WHERE uid = '1'"))
+    again = Bench(store, "1x2:V100", world=bench.world)
+    again.controller.turn()
+    assert sorted(each.job for each in again.controller.engine.desired()) == [good, waiting]
+    again.world.queued.append(AttemptObserved(0.0, bad, 1, Phase.STOPPED, details=Details(started_s=0.0)))
+    again.settle()
+    assert [store.job(uid).status for uid in (good, waiting, free)] == ["succeeded"] * 3
+    assert list(store.unreadable) == [f"job {bad}"]
+    Bench(store, "1x2:V100", world=again.world).controller.turn()
+
+
+@pytest.mark.parametrize("missing", ["attempts jobs", "journal", "snapshots"])
+def test_records_that_contradict_each_other_are_damage_with_a_way_out(store: SqlStore, missing: str) -> None:
+    bench = Bench(store)
+    bench.submit(request(10.0))
+    bench.controller.turn()
+    for table in missing.split():
+        store.database.write(lambda connection, table=table: connection.exec_driver_sql(f"DELETE FROM {table}"))  # type: ignore[misc]
+    with pytest.raises(StoreError, match=r"store .*gpuwise.db: table .*gpuwise restore FILE"):
+        Bench(store, world=bench.world)
 
 
 def test_a_whole_array_can_be_waited_for(store: Store) -> None:

@@ -54,6 +54,9 @@ def test_damage_is_named_by_table_and_row_with_the_way_out(store: Store) -> None
     store.commit(Batch(lines=[JournalLine(1, 0.0, "JobStarted", None, '{"type": "JobSta')]))
     with pytest.raises(StoreError, match=r"table journal, sequence 1 cannot be read .*gpuwise restore FILE"):
         rebuilt(store, cluster, {})
+    store.commit(Batch(lines=[JournalLine(3, 0.0, "WokeUp", None, "{}")]))
+    with pytest.raises(StoreError, match=r"table journal has no row with sequence 2; .*gpuwise restore FILE"):
+        rebuilt(store, cluster, {})
     store.commit(Batch(snapshot=Snapshot(2, "{}")))
     with pytest.raises(StoreError, match=r"table snapshots, sequence 2 cannot be read .*gpuwise restore FILE"):
         rebuilt(store, cluster, {})

@@ -302,3 +302,52 @@ def test_one_record_that_cannot_be_read_does_not_hide_the_others(
     with pytest.raises(StoreError, match=r"job 2: its request cannot be read .*gpuwise restore FILE") as refused:
         store.job("2")
     assert store.place in str(refused.value)
+
+
+def test_a_page_with_a_record_that_cannot_be_read_is_full(store: SqlStore) -> None:
+    store.commit(Batch(jobs=[job(str(number)) for number in range(1, 8)]))
+    store.database.write(lambda connection: connection.exec_driver_sql("UPDATE jobs SET request = '{' WHERE uid > '4'"))
+    assert [record.uid for record in store.jobs(limit=2)] == ["4", "3"]  # a client takes a shorter page for the last
+    assert [record.uid for record in store.jobs(limit=2, before="3")] == ["2", "1"]
+    assert [record.uid for record in store.live_jobs()] == ["1", "2", "3", "4"]
+
+
+BROKEN = "CAST(x'7b22686578223a22ff22' AS TEXT)"
+"""Text that is not UTF-8, as after a flipped bit."""
+
+
+def test_bytes_that_are_no_text_hide_no_other_row_and_are_not_quoted(
+    sqlite_store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = sqlite_store
+    attempts = [AttemptRecord(uid=uid, number=1, placement="box:0", started_at=1.0) for uid in ("1", "2")]
+    store.commit(Batch(jobs=[job("1"), job("2", asked={"env": {"A": "hex"}})], attempts=attempts, lines=[line(1)]))
+    for statement in (
+        f"UPDATE jobs SET request = {BROKEN} WHERE uid = '2'",
+        "UPDATE attempts SET placement = x'ff' WHERE uid = '2'",
+    ):
+        store.database.write(lambda connection, statement=statement: connection.exec_driver_sql(statement))  # type: ignore[misc]
+    assert [record.uid for record in store.jobs()] == [record.uid for record in store.live_jobs()] == ["1"]
+    assert [each.uid for each in store.attempts_between(0.0, 9.0)] == ["1"]
+    assert store.attempts("2") == []
+    assert store.unreadable.keys() == {"job 2", "attempt of job 2"}
+    for table, column in (("snapshots", "body"), ("journal", "body")):
+        store.commit(Batch(snapshot=Snapshot(0, "{}")))
+        store.database.write(
+            lambda connection, table=table, column=column: connection.exec_driver_sql(  # type: ignore[misc]
+                f"UPDATE {table} SET {column} = {BROKEN}"
+            )
+        )
+        with pytest.raises(
+            StoreError, match=rf"table {table}, sequence \d cannot be read .*gpuwise restore FILE"
+        ) as found:
+            store.recover()
+        assert "hex" not in str(found.value)
+    assert "hex" not in caplog.text
+
+
+def test_a_setting_that_must_be_a_number_is_named(store: SqlStore) -> None:
+    assert store.number("epoch") == 0.0
+    store.put_meta("epoch", "soon")
+    with pytest.raises(StoreError, match=r"table meta: epoch is 'soon'; it must be a number; .*gpuwise restore FILE"):
+        store.number("epoch")

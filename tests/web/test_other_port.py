@@ -30,10 +30,7 @@ ATTACKS: list[tuple[str, str, Any]] = [
 def up(tmp_path: Path) -> Iterator[Up]:
     service = Up(tmp_path)
     yield service
-    try:
-        service.stop()
-    finally:
-        service.kill()
+    service.stop()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from gpuwise.cli.live import (
     wait,
 )
 from gpuwise.cli.offline import catalogue, predict, predictors, reproduce, simulate, sweep, traces
+from gpuwise.cli.show.tables import printable
 from gpuwise.cli.submit import command as submit
 from gpuwise.cli.submit import run
 from gpuwise.core.errors import GpuwiseError
@@ -128,13 +129,13 @@ def main() -> None:
     try:
         app()
     except GpuwiseError as error:
-        print("gpuwise: " + "; ".join(str(error).splitlines()), file=sys.stderr)
+        print("gpuwise: " + printable("; ".join(str(error).splitlines())), file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        print(f"gpuwise: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        print("gpuwise: " + printable(f"{error.filename or 'a file'}: {error.strerror or error}"), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("gpuwise: interrupted", file=sys.stderr)

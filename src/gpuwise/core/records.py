@@ -217,6 +217,14 @@ class EndedPage:
 class Store(Protocol):
     """Keeps records. One process writes; several threads of it read. Failures are `StoreError`."""
 
+    unreadable: dict[str, str]
+    """Rows that lists leave out since they cannot be read, such as ``job 17``, and why."""
+
+    @property
+    def place(self) -> str:
+        """Where the store is, without a password."""
+        ...
+
     def close(self) -> None:
         """Closes the database."""
         ...
@@ -234,7 +242,7 @@ class Store(Protocol):
         ...
 
     def live_jobs(self) -> list[JobRecord]:
-        """Jobs that have not ended, in the order they were submitted."""
+        """Jobs that have not ended, in the order they were submitted; those that cannot be read are left out."""
         ...
 
     def last_job_number(self) -> int:

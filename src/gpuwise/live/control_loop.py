@@ -13,10 +13,11 @@ from typing import Protocol
 
 from gpuwise.core.assignments import Desired
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.core.events import Event, NodeChanged, NodeEvent, WokeUp
+from gpuwise.core.events import Event, JobCancelled, NodeChanged, NodeEvent, WokeUp
 from gpuwise.core.observations import AttemptObserved
 from gpuwise.core.protocols import Executor
 from gpuwise.core.records import AuditEntry, Batch, JournalLine, StoreError
+from gpuwise.engine.engine import Engine
 from gpuwise.engine.node_transitions import still_drained
 from gpuwise.live.failures import PATIENCE, Failures
 from gpuwise.live.inbox import Inbox, Request
@@ -97,10 +98,20 @@ class ControlLoop:
         """Makes engine, job records and admission again from the store, and lets the executor follow."""
         engine = self._engine_store.rebuild()
         self.intake = JobIntake(engine, self._engine_store.store, self._clock, self._limits)
+        self._leave_out_unrecorded(engine)
         self._restarted = True
         self.executor.follow(engine.desired(), complete=True)
         self._stale = False
         self.executor.wake()
+
+    def _leave_out_unrecorded(self, engine: Engine) -> None:
+        """Cancels jobs whose records cannot be read: nothing is known of them, and the others are to continue."""
+        now_s = self._clock.now_s()
+        for row in self.intake.unrecorded:
+            log.error("job %s is cancelled, since its record cannot be read", engine.state.jobs.ids[row])
+        if self.intake.unrecorded:
+            engine.take_in(now_s, [JobCancelled(now_s, row) for row in self.intake.unrecorded])
+            self._engine_store.commit(Batch(lines=self._engine_store.take_lines(engine, now_s)))
 
     def turn(self) -> None:
         """One turn; a failure ends in a rebuild, never in an exception."""

@@ -20,6 +20,7 @@ from gpuwise.core.events import (
     NodeEvent,
     StartRefused,
 )
+from gpuwise.core.job.life_cycle import ENDED
 from gpuwise.core.job.needs import Forecast
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.shape import task_counts, with_counts
@@ -31,6 +32,7 @@ from gpuwise.live.clock import Clock
 from gpuwise.live.forecasts import Forecasts, ObservedPaces, adopt
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.job_records import JobRecords, is_over
+from gpuwise.live.recovery import damaged
 from gpuwise.live.submissions import UNSUCCESSFUL, Submissions, UserLimits, how_ended
 
 
@@ -48,6 +50,8 @@ class JobIntake:
         self._submissions = Submissions(
             store, clock, limits, self.job_records, self.admission, self._forecasts, store.last_job_number() + 1
         )
+        self.unrecorded: list[int] = []
+        """Rows of jobs that are left out, since their records cannot be read."""
         self._refusals: dict[str, str] = {}
         """Why starts were refused last, by job; not known after a restart."""
         self._restore()
@@ -55,7 +59,10 @@ class JobIntake:
     def _restore(self) -> None:
         """Brings records and admission in step with an engine that may be on other hardware now."""
         state = self.engine.state
+        self.unrecorded = self._unrecorded()
         for uid in tuple(self.job_records.live):
+            if uid not in state.jobs.row_of:
+                raise damaged(self._store, f"table jobs has job {uid}, and tables snapshots and journal have not")
             row = self.row(uid)
             adopt(self.job_records.live[uid], state.jobs, row)
             if self.job_records.differs(state, row):
@@ -65,6 +72,16 @@ class JobIntake:
                 self._forecasts.add(self.job_records.live[uid])
                 self._follow_gpus(uid, row)
         self.admission.admit()
+
+    def _unrecorded(self) -> list[int]:
+        """The rows of jobs that have not ended and whose records cannot be read."""
+        state, found = self.engine.state, list[int]()
+        for uid, row in state.jobs.row_of.items():
+            if uid not in self.job_records.live and state.status(row) not in ENDED:
+                if f"job {uid}" not in self._store.unreadable:
+                    raise damaged(self._store, f"table jobs does not have job {uid} as one that has not ended")
+                found.append(row)
+        return found
 
     # -- what users ask for ---------------------------------------------------------------------------------------
 
@@ -159,8 +176,12 @@ class JobIntake:
         """Whether an attempt was stopped because its job was cancelled, and not because it lost its node."""
         if seen.phase is not Phase.STOPPED:
             return False
-        record = self.job_records.live.get(seen.job) or self._store.job(seen.job)
+        record = self._record(seen.job)
         return record is not None and record.status == "cancelled"
+
+    def _record(self, uid: str) -> JobRecord | None:
+        """A job's record; None if there is none, or if it cannot be read."""
+        return self.job_records.live.get(uid) or next(iter(self._store.jobs(uids=[uid], limit=1)), None)
 
     def _unended_place(self, seen: AttemptObserved) -> str | None:
         """Where an attempt that is over was; None if its end is recorded already, or its job is not known here."""
@@ -168,18 +189,18 @@ class JobIntake:
             return place
         known = next((each for each in self._store.attempts(seen.job) if each.number == seen.attempt), None)
         if known is None:  # it ended before its start was recorded, and the controller was restarted since
-            return "" if seen.job in self.job_records.live or self._store.job(seen.job) is not None else None
+            return "" if self._record(seen.job) is not None else None
         return known.placement if known.ended_at is None else None
 
     def outcomes(self, now_s: float, events: Iterable[Event]) -> list[Event]:
-        """What follows from what has happened: jobs that wait for one that failed are cancelled."""
+        """What follows from what has happened: jobs that now can never start are cancelled."""
         follows: list[Event] = []
         ids = self.engine.state.jobs.ids
         for event in events:
             if isinstance(event, JobFinished):
                 uid = ids[event.job]
                 follows += self._forecasts.learn(self.engine.state, event, self.job_records.live[uid])
-                self._ended(uid, "succeeded")
+                follows += self._cancel(now_s, self._ended(uid, "succeeded"))
             elif isinstance(event, JobFailed) and not event.will_retry:
                 self.job_records.change(ids[event.job], why_ended=event.cause)
                 follows += self._cancel(now_s, self._ended(ids[event.job], "failed"))

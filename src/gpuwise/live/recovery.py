@@ -110,6 +110,11 @@ def _node_rows(record: Event | Command) -> tuple[int, ...]:
     return (node,) if isinstance(node, int) else ()
 
 
+def damaged(store: Store, what: str) -> StoreError:
+    """The error for records that contradict each other or cannot be read, with the way out."""
+    return StoreError(f"store {store.place}: {what}; {RESTORE}")
+
+
 class EngineStore:
     """Where an engine is written and rebuilt from."""
 
@@ -137,6 +142,7 @@ class EngineStore:
         The first time it is on the nodes that are there now, with what can still run there.
         """
         kept, lines = self.store.recover()
+        self._check_complete(kept, lines)
         if kept is None:
             engine = self.make_engine(self._cluster)
             engine.order(0.0, [Repartition(*where, slices) for where, slices in self._layouts.items()])
@@ -151,6 +157,15 @@ class EngineStore:
         engine.journal.records.clear()
         return engine
 
+    def _check_complete(self, kept: Snapshot | None, lines: Sequence[JournalLine]) -> None:
+        """Refuses a journal from which rows are missing: what comes after them would be done to another state."""
+        last = 0 if kept is None else kept.sequence
+        for expected, line in enumerate(lines, last + 1):
+            if line.sequence != expected:
+                raise damaged(self.store, f"table journal has no row with sequence {expected}")
+        if kept is None and lines:
+            raise damaged(self.store, "table snapshots is empty, and table journal is not")
+
     def _replayed(self, kept: Snapshot, lines: Sequence[JournalLine]) -> Engine:
         """The engine of a snapshot and the lines after it; damage is named, with the way out."""
         at = f"table snapshots, sequence {kept.sequence}"
@@ -160,9 +175,7 @@ class EngineStore:
                 at = f"table journal, sequence {line.sequence}"
                 replay_onto(engine.state, (line.body,), first=line.sequence)
         except (ValueError, LookupError, TypeError, AttributeError, GpuwiseError) as error:
-            place = getattr(self.store, "place", "of the service")
-            text = f"store {place}: {at} cannot be read ({type(error).__name__}: {error}); {RESTORE}"
-            raise StoreError(text) from error
+            raise damaged(self.store, f"{at} cannot be read ({type(error).__name__}: {error})") from error
         return engine
 
     def _on_these_nodes(self, engine: Engine, events: Sequence[Event]) -> Engine:

@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,8 @@ _SQLITE_PRAGMAS = (
     "cache_size = -16384",  # KiB
     "wal_autocheckpoint = 40000",  # pages of 4 KiB, in case the checkpointer falls behind
 )
+_AS_TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
+"""Of SQLite's texts: a damaged one is found with its row; the driver would fail the query and quote the text."""
 _POSTGRES_OPTIONS = {"connect_timeout": str(TIMEOUT_S), "tcp_user_timeout": "30000", "application_name": "gpuwise"}
 _POSTGRES_ON_DISK = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -153,6 +156,7 @@ def _commit(connection: Connection) -> None:
 def _sqlite(path: Path) -> tuple[Engine, Engine]:
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.text_factory = _AS_TEXT
         try:
             for pragma in _SQLITE_PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")

@@ -47,11 +47,18 @@ def prune_lines(database: Database, keep_lines: int) -> int:
 
 def _needed(database: Database) -> set[int]:
     """The numbers of jobs and arrays that a live job depends on, or whose ends are yet to be sent."""
-    live = select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES))
+    live = database.read(select(jobs.c.request).where(jobs.c.status.in_(LIVE_STATUSES)))
     unsent = database.read(select(notifications.c.uid).where(text(WAITING)))
-    after = (uid for (request,) in database.read(live) for uid in json.loads(request).get("after", ()))
-    names = (*(each.rpartition(":")[2] for each in after), *(uid for (uid,) in unsent))
-    return {place[0] for place in map(split_uid, names) if place is not None}
+    after = (each.rpartition(":")[2] for (request,) in live for each in _after(request))
+    return {place[0] for place in map(split_uid, (*after, *(uid for (uid,) in unsent))) if place is not None}
+
+
+def _after(request: str) -> list[str]:
+    """What a job waits for; nothing if that cannot be read."""
+    try:
+        return list(json.loads(request).get("after", ()))
+    except (ValueError, AttributeError, TypeError):
+        return []
 
 
 def _delete(database: Database, *statements: Delete) -> int:

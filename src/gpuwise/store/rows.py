@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import JobRecord, QueueRecord, StoreError, TokenRecord, UserRole
+from gpuwise.core.records import AttemptRecord, JobRecord, QueueRecord, StoreError, TokenRecord, UserRole
 from gpuwise.store.schema import NO_INDEX
 
 Row = tuple[Any, ...]
@@ -40,6 +40,13 @@ def storable(value: Any) -> Any:
             return value
         return _UNSTORABLE.sub("\ufffd", value)
     return None if value != value else value
+
+
+def check_texts(row: Sequence[Any]) -> None:
+    """Raises ValueError for a row with a value that cannot have been written: bytes that are no text."""
+    for value in row:
+        if type(value) is bytes or (type(value) is str and not value.isascii() and _UNSTORABLE.search(value)):
+            raise ValueError("it has bytes that are not UTF-8")
 
 
 def split_uid(uid: str) -> tuple[int, int] | None:
@@ -79,6 +86,11 @@ def plain_rows(records: Sequence[Any]) -> list[Row]:
     """The rows of records of one kind that are stored field by field."""
     values = attrgetter(*names_of(type(records[0])))
     return [tuple(map(storable, values(record))) for record in records]
+
+
+def attempt_record(row: Sequence[Any]) -> AttemptRecord:
+    """The launch of a row."""
+    return plain_record(AttemptRecord, row)
 
 
 def plain_record(kind: type[Record], row: Sequence[Any]) -> Record:

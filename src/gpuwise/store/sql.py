@@ -13,6 +13,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.notification import Notification
 from gpuwise.core.records import (
+    RESTORE,
     AttemptRecord,
     AttemptUse,
     AuditEntry,
@@ -35,6 +36,8 @@ from gpuwise.store.place import locate
 from gpuwise.store.prune import prune_jobs, prune_lines
 from gpuwise.store.rows import (
     Row,
+    attempt_record,
+    check_texts,
     command_digest,
     job_record,
     job_row,
@@ -116,6 +119,15 @@ class SqlStore(Store):
             found = self._setting(name)  # which another process may have written in between
         return default if found is None else found
 
+    def number(self, name: str) -> float:
+        """A setting that is a number; 0 if it does not exist."""
+        found = self._setting(name) or "0"
+        try:
+            return float(found)
+        except ValueError:
+            at = f"table meta: {name} is {found[:60]!r}; it must be a number"
+            raise StoreError(f"store {self.place}: {at}; {RESTORE}") from None
+
     def put_meta(self, name: str, value: str) -> None:
         """Changes a setting of the service."""
         self._put((self._writes.meta, [(storable(name), storable(value))]))
@@ -148,18 +160,24 @@ class SqlStore(Store):
         """The last snapshot and the lines after it."""
         last = self.database.read(select(snapshots).order_by(snapshots.c.sequence.desc()).limit(1))
         snapshot = Snapshot(*last[0]) if last else None
-        return snapshot, self.lines(after=snapshot.sequence if snapshot else 0, limit=_LARGEST)
+        after = snapshot.sequence if snapshot else 0
+        lines = self.database.read(select(journal).where(journal.c.sequence > after).order_by(journal.c.sequence))
+        for table, row in (*(("snapshots", each) for each in last), *(("journal", each) for each in lines)):
+            try:
+                check_texts(row)
+            except ValueError as error:
+                at = f"table {table}, sequence {row[0]}"
+                raise StoreError(f"store {self.place}: {at} cannot be read ({error}); {RESTORE}") from None
+        return snapshot, [JournalLine(*row) for row in lines]
 
     def live_jobs(self) -> list[JobRecord]:
         """Jobs that have not ended, in the order they were submitted."""
         live = SELECT_JOBS.where(jobs.c.status.in_(LIVE_STATUSES)).order_by(jobs.c.number, jobs.c.array_index)
-        with located(self.place):
-            return [job_record(row) for row in self.database.read(live)]
+        return self._jobs(live)
 
     def last_job_number(self) -> int:
         """The highest number of a job or array so far; 0 is none."""
-        deleted = int(self._setting(_LAST_NUMBER) or 0)
-        return max(deleted, self._value(select(func.max(jobs.c.number))) or 0)
+        return max(int(self.number(_LAST_NUMBER)), self._value(select(func.max(jobs.c.number))) or 0)
 
     def job(self, uid: str) -> JobRecord | None:
         """One job."""
@@ -181,11 +199,16 @@ class SqlStore(Store):
         """Jobs, newest first; an array's id in ``uids`` means all its tasks; ``before`` is a uid, for the next page."""
         if len(uids) > MAX_UIDS:
             raise GpuwiseError(f"uids has {len(uids)} ids; it may have up to {MAX_UIDS}")
-        return self._jobs(
-            newest_jobs(
-                user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=_clamped(limit)
+        found: list[JobRecord] = []
+        while True:  # a page is full although a record in it cannot be read: a shorter one is the last
+            size = _clamped(limit) - len(found)
+            rows = self.database.read(
+                newest_jobs(user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=size)
             )
-        )
+            found += self._readable(rows, job_record, "job")
+            if len(rows) < size or len(found) >= _clamped(limit):
+                return found
+            before = rows[-1][0]
 
     def ended_page(self, query: EndedQuery) -> EndedPage:
         """A page of the jobs that have ended, searched and sorted."""
@@ -215,7 +238,7 @@ class SqlStore(Store):
     def attempts(self, uid: str) -> list[AttemptRecord]:
         """The launches of a job, oldest first."""
         query = select(attempts).where(attempts.c.uid == storable(uid)).order_by(attempts.c.number)
-        return [plain_record(AttemptRecord, row) for row in self.database.read(query)]
+        return self._readable(self.database.read(query), attempt_record, "attempt of job")
 
     def attempts_between(self, since: float, until: float) -> list[AttemptUse]:
         """The launches, of all jobs, that ran at some time between two Unix times."""
@@ -223,7 +246,7 @@ class SqlStore(Store):
         of_job = (jobs.c.uid, jobs.c.user, jobs.c.queue), (jobs.c.gpu_util_frac, jobs.c.gpu_util_source)
         query = select(*of_job[0], *own, *of_job[1]).join_from(attempts, jobs, attempts.c.uid == jobs.c.uid)
         overlap = (attempts.c.started_at < until, attempts.c.ended_at.is_(None) | (attempts.c.ended_at > since))
-        return [AttemptUse(*row) for row in self.database.read(query.where(*overlap))]
+        return self._readable(self.database.read(query.where(*overlap)), _attempt_use, "attempt of job")
 
     def lines(self, *, after: int = 0, uid: str | None = None, limit: int = 1000) -> list[JournalLine]:
         """Journal lines after a sequence number, in order."""
@@ -231,7 +254,7 @@ class SqlStore(Store):
         if uid is not None:
             query = query.where(journal.c.uid == storable(uid))
         query = query.order_by(journal.c.sequence).limit(_clamped(limit))
-        return [JournalLine(*row) for row in self.database.read(query)]
+        return self._readable(self.database.read(query), _journal_line, "journal line")
 
     def last_sequence(self) -> int:
         """The sequence number of the newest line; 0 is none."""
@@ -311,6 +334,7 @@ class SqlStore(Store):
         found = []
         for row in rows:
             try:
+                check_texts(row)
                 found.append(read(row))
             except (StoreError, ValueError, TypeError) as error:
                 name = f"{what} {row[0]}"
@@ -321,6 +345,14 @@ class SqlStore(Store):
 
     def _value(self, query: Executable) -> Any:
         return self.database.read(query)[0][0]
+
+
+def _attempt_use(row: Sequence[Any]) -> AttemptUse:
+    return AttemptUse(*row)
+
+
+def _journal_line(row: Sequence[Any]) -> JournalLine:
+    return JournalLine(*row)
 
 
 def _clamped(number: int) -> int:

@@ -84,6 +84,20 @@ def test_sacct_with_raw_ids(write):
     assert trace.left_out == {"steps of a job": 1, "earlier runs of a requeued job": 1}
 
 
+def test_sacct_of_arrays_of_which_tasks_wait_or_never_ran(write):
+    lines = (
+        "JobID|Submit|Start|End|ElapsedRaw|State|AllocTRES",
+        "123_4|2024-03-01T10:00:00|2024-03-01T10:00:10|2024-03-01T10:01:10|60|COMPLETED|gres/gpu=1",
+        "123_4.batch|2024-03-01T10:00:10|2024-03-01T10:00:10|2024-03-01T10:01:10|60|COMPLETED|gres/gpu=1",
+        "123_4.0|2024-03-01T10:00:10|2024-03-01T10:00:10|2024-03-01T10:01:10|60|COMPLETED|gres/gpu=1",
+        "123_[5-9]|2024-03-01T10:00:00|Unknown|Unknown|0|PENDING|",
+        "124_[1-3%2]|2024-03-01T10:00:00|None|2024-03-01T10:05:00|0|CANCELLED by 1000|",
+    )
+    trace = read_trace(write("jobs.txt", *lines))
+    assert column(trace, "id") == ["123_4"]
+    assert trace.left_out == {"steps of a job": 2, "unfinished jobs": 1, "jobs that never ran or ran for 0 s": 1}
+
+
 def test_sacct_with_both_ids_goes_by_the_one_that_people_know(write):
     lines = ("JobIDRaw|JobID|Submit|ElapsedRaw|AllocTRES", "105|101_4|2024-03-01T10:00:00|100|gres/gpu=1")
     assert column(read_trace(write("jobs.txt", *lines)), "id") == ["101_4"]

@@ -52,16 +52,17 @@ def resolved(client: Client, words: Sequence[str]) -> list[str]:
 
 
 def _named(client: Client, name: str) -> str:
-    """The job or array with a name; one that has not ended is meant rather than those that have."""
+    """The user's own job or array with a name; one that has not ended is meant rather than those that have."""
+    own = {"name": name, "user": client.get("status")["user"]}  # administrators see those of others, too
     for statuses in (LIVE, ENDED):
-        found = list_jobs(client, {"name": name, "status": ",".join(statuses)}, PAGE)
+        found = list_jobs(client, {**own, "status": ",".join(statuses)}, PAGE)
         ids = list(dict.fromkeys(array_of(job) for job in found))
         if len(ids) > 1:
             shown = ", ".join(ids[:_IDS_SHOWN]) + (", …" if len(ids) > _IDS_SHOWN else "")
             raise LiveError(f"{len(ids)} jobs are called {name!r}; give the id of one: {shown}")
         if ids:
             return ids[0]
-    raise NoSuchJobError(f"there is no job called {name!r}")
+    raise NoSuchJobError(f"you have no job called {name!r}; another user's needs its id")
 
 
 def list_jobs(client: Client, query: Query, limit: int | None = None) -> list[Job]:

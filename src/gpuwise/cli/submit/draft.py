@@ -87,4 +87,7 @@ class Draft:
 
 def _absolute(folder: str) -> str:
     """A folder seen from here; empty stays empty, which is a folder of the job's own."""
-    return str(Path(os.path.abspath(os.path.expanduser(folder)))) if folder else ""
+    try:
+        return str(Path(os.path.abspath(os.path.expanduser(folder)))) if folder else ""
+    except FileNotFoundError:
+        raise GpuwiseError("the folder you are in was removed; change to another, or give --workdir DIR") from None

@@ -215,8 +215,13 @@ class Reconciler:
 
     def _launch(self, attempt: Attempt, want: DesiredJob) -> None:
         assert want.placement is not None
+        spec = self._launch_of(attempt.uid)
+        if spec.request.terminal and self._began_before(attempt):
+            text = "it was interrupted, and an interactive job is not started again"
+            self._not_started(attempt.uid, want, Phase.FAILED, Cause.LIMIT, text)
+            return
         try:
-            run = self._starter.write(attempt, self._launch_of(attempt.uid), want.placement)
+            run = self._starter.write(attempt, spec, want.placement)
         except DeviceInUseError as error:
             self._not_started(attempt.uid, want, Phase.REFUSED, Cause.BUSY, str(error))
             return
@@ -225,6 +230,11 @@ class Reconciler:
             return
         self._table.runs[attempt.folder] = run
         self._starter.spawn(run)
+
+    def _began_before(self, attempt: Attempt) -> bool:
+        """Whether an earlier attempt has started the job's program."""
+        earlier = (self._folders.attempt(attempt.uid, number) for number in range(1, attempt.number))
+        return any(each.is_started for each in earlier)
 
     def _not_started(self, uid: str, want: DesiredJob, phase: Phase, cause: Cause, text: str) -> None:
         """An attempt could not be started and has failed, or is refused through no fault of its job."""

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.service.live.generation import NAME
+from gpuwise.core.records import StoreError
+from gpuwise.live.local.supervisor.files import read_json
+from gpuwise.service.live.generation import FILE, NAME
 from gpuwise.service.live.state_folder import StateFolder
+from gpuwise.store.schema import REVISION_TABLE
 from gpuwise.store.sql import open_store
 
 POSTGRES = "only for the SQLite database of a state folder; use pg_dump and pg_restore for PostgreSQL"
+ANOTHER = "name a file that gpuwise backup has written"
 
 
 def backup(state: Path, file: Path) -> int:
@@ -28,6 +32,7 @@ def backup(state: Path, file: Path) -> int:
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         _copy(source, draft)
+        _check_in_use(state, source, draft)
         os.replace(draft, file)
     finally:
         draft.unlink(missing_ok=True)
@@ -56,13 +61,33 @@ def restore(state: Path, file: Path) -> Path | None:
 def _prepare(file: Path, draft: Path) -> None:
     """A checked copy of a backup, upgraded to this version, with a generation of its own."""
     if not file.is_file():
-        raise GpuwiseError(f"{file} does not exist; name a file that gpuwise backup has written")
+        raise GpuwiseError(f"{file} does not exist; {ANOTHER}")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     _copy(file, draft)
-    with contextlib.closing(open_store(draft)) as store:
+    if not _select(draft, "SELECT 1 FROM sqlite_master WHERE name = ?", REVISION_TABLE):
+        raise GpuwiseError(f"{file} is not a backup of gpuwise; {ANOTHER}")
+    try:
+        store = open_store(draft)
+    except StoreError as error:
+        raise GpuwiseError(str(error).replace(str(draft), str(file))) from None
+    with contextlib.closing(store):
         store.put_meta(NAME, secrets.token_hex(8))
     with contextlib.closing(sqlite3.connect(draft)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _check_in_use(state: Path, source: Path, copy: Path) -> None:
+    """Refuses to take for a backup what is not the service's database, as if that is in PostgreSQL meanwhile."""
+    used = read_json(state / FILE).get("id")
+    if used is not None and [(used,)] != _select(copy, "SELECT value FROM meta WHERE name = ?", NAME):
+        raise GpuwiseError(f"{source} is not the database that gpuwise up used last. This is {POSTGRES}")
+
+
+def _select(database: Path, query: str, *values: str) -> list[tuple[object, ...]]:
+    """The rows of a query; none if the database has no such table."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, contextlib.suppress(sqlite3.OperationalError):
+        return connection.execute(query, values).fetchall()
+    return []
 
 
 def _exchange(database: Path, draft: Path) -> Path | None:
@@ -85,13 +110,15 @@ def _copy(source: Path, target: Path) -> None:
     """Copies a database page by page, consistently, and checks the copy."""
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=10.0)) as old,
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as old,
             contextlib.closing(sqlite3.connect(target)) as new,
         ):
             old.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")  # one file
             (verdict,) = new.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
-        raise GpuwiseError(f"{source} cannot be copied to {target}: {error}") from None
+        damaged = getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+        way_out = f"; it is damaged, or no backup: {ANOTHER}" if damaged else ""
+        raise GpuwiseError(f"{source} cannot be copied to {target}: {error}{way_out}") from None
     if verdict != "ok":
-        raise GpuwiseError(f"{source} is damaged ({verdict}); name another backup")
+        raise GpuwiseError(f"{source} is damaged ({verdict}); {ANOTHER}")

@@ -93,9 +93,7 @@ class EventFeed:
         owners = await self._owners_of(lines) if principal.role is not UserRole.ADMIN else {}
         names = self._controller.engine.state.nodes.names
         events = [
-            FeedEvent(
-                line.sequence, line.at, line.kind, line.uid, describe_record(line.kind, json.loads(line.body), names)
-            )
+            FeedEvent(line.sequence, line.at, line.kind, line.uid, _in_words(line, names))
             for line in lines
             if line.kind not in NOT_SHOWN and _may_see(principal, line, owners)
         ]
@@ -151,6 +149,14 @@ async def _is_set_in_time(event: asyncio.Event) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _in_words(line: JournalLine, names: Sequence[str]) -> str:
+    """A line in words; a damaged one does not hide the others."""
+    try:
+        return describe_record(line.kind, json.loads(line.body), names)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "(this line of the journal cannot be read)"
 
 
 def _may_see(principal: Principal, line: JournalLine, owners: dict[str, str]) -> bool:

@@ -167,7 +167,7 @@ class Overview:
 
     def trouble(self) -> str:
         """What is wrong now, as far as the controller knows; empty is nothing."""
-        left_out = getattr(self._controller.store, "unreadable", {})
+        left_out = self._controller.store.unreadable
         unread = f"records that cannot be read are left out: {', '.join(sorted(left_out)[:10])}" if left_out else ""
         return "; ".join(filter(None, (self._controller.trouble, unread)))
 

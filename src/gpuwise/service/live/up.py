@@ -25,7 +25,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.profile import Alone, Profiler, alone
-from gpuwise.live.recovery import MakeEngine
+from gpuwise.live.recovery import MakeEngine, damaged
 from gpuwise.live.space import SpaceReserve
 from gpuwise.live.submissions import JOBS_PER_USER, UserLimits
 from gpuwise.policies.placing.placers import DEFAULT_PLACER, make_placer
@@ -98,7 +98,8 @@ class LocalDeployment:
             mps = self.folder.mps if settings.mps else None
             machine = this_machine(devices=settings.devices, mps=mps, gpus=settings.gpus)
             self.machine: Machine = parts.enter_context(closing(machine))
-            self.clock = Clock(float(self.store.meta("epoch", repr(time.time()))))
+            self.store.meta("epoch", repr(time.time()))
+            self.clock = Clock(self.store.number("epoch"))
             self.controller = self._controller(make_engine)
             self.notifier = parts.enter_context(closing(self._notifier()))
             parts.callback(self.generation.mark)
@@ -114,7 +115,10 @@ class LocalDeployment:
 
     def _controller(self, make_engine: MakeEngine) -> Controller:
         settings = self.settings
-        secret = bytes.fromhex(self.store.meta("secret", secrets.token_hex(32)))
+        try:
+            secret = bytes.fromhex(self.store.meta("secret", secrets.token_hex(32)))
+        except ValueError:
+            raise damaged(self.store, "table meta: secret is not a hexadecimal number") from None
         self.executor = LocalExecutor(
             self.folder.path, self.machine, self.clock, self._launch_of, secret, coalesce_s=settings.coalesce_s
         )
