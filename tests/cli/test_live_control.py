@@ -102,7 +102,7 @@ def test_an_array_runs_some_of_its_tasks_at_one_time(up: Up) -> None:
 def test_a_job_begins_later(up: Up) -> None:
     begin = time.time() + 3
     uid = up.submit("--begin", "+3s", "true")
-    assert "is not to start before" in up.right("why", uid)
+    assert "at the earliest, as its user asked" in up.right("why", uid)
     until(lambda: up.status(uid) == "succeeded", "the job")
     assert up.job(uid)["started_at"] >= begin - 0.1
 

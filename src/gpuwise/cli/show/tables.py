@@ -96,7 +96,7 @@ def table(rows: Sequence[Row], columns: Sequence[str], title: str = "", *, wrap:
 def _print_table(drawn: Table, columns: int, wide: bool) -> None:
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() and not wide else 40 + 16 * columns
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() and not wide else 40 + 16 * columns
     Console(width=width, highlight=False, soft_wrap=wide).print(drawn, markup=False)
 
 
