@@ -30,6 +30,15 @@ def until(holds: Callable[[], Any], what: str) -> Any:
     return found
 
 
+class Running(subprocess.Popen[str]):
+    """A command under way, which ends with its block if that fails: a job that it waits for may never end then."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 class Up:
     """A state folder, the service in it, and a folder from which commands are given."""
 
@@ -80,9 +89,12 @@ class Up:
     def stop(self) -> None:
         """Ends all jobs and the service."""
         assert self._service is not None
-        self.cancel_all()
-        self._service.send_signal(signal.SIGINT)
-        self._service.wait(PATIENCE_S)
+        try:
+            self.cancel_all()
+            self._service.send_signal(signal.SIGINT)
+            self._service.wait(PATIENCE_S)
+        finally:
+            self.kill()
 
     def cancel_all(self) -> None:
         """Ends all jobs."""
@@ -128,23 +140,18 @@ class Up:
 
     # -- commands -------------------------------------------------------------------------------------------------
 
-    def begin(self, *args: str, **variables: str) -> subprocess.Popen[str]:
+    def begin(self, *args: str, **variables: str) -> Running:
         """A command under way, its output in pipes."""
         pipe = subprocess.PIPE
         environment = {**self.environment, "PYTHONUNBUFFERED": "1", **variables}
-        return subprocess.Popen([*COMMAND, *args], cwd=self.home, env=environment, stdout=pipe, stderr=pipe, text=True)
+        return Running([*COMMAND, *args], cwd=self.home, env=environment, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *args: str, **variables: str) -> Answer:
         """A command that has ended."""
-        begun = time.perf_counter()
         with self.begin(*args, **variables) as process:
-            try:
-                out, err = process.communicate(timeout=PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+            out, err = process.communicate(timeout=PATIENCE_S)
         assert "Traceback" not in err, err
-        return Answer(process.returncode, out, err, time.perf_counter() - begun)
+        return Answer(process.returncode, out, err)
 
     def right(self, *args: str, **variables: str) -> str:
         """The output of a command that must succeed without a word of complaint."""
