@@ -18,6 +18,7 @@ LONG = (
     "test_machine.py",
     "test_live_end_to_end.py",
     "test_memory_need.py",
+    "test_tour.py",
     "test_remote.py",
 )
 """Files that take longest; a file is run by one worker."""

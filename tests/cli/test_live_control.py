@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from command import COMMAND
 from live_up import Up, until
+
+from gpuwise.cli.client.http import connect
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +48,12 @@ def test_a_requeued_job_is_started_again(up: Up) -> None:
 def test_priority_deadline_and_time_limit_are_changed(up: Up) -> None:
     blocker, go = up.begin_job("blocker", gpus=2)
     uid = up.submit("--name", "changed", "sleep", "60")
-    up.right("update", uid, "--priority", "7", "--deadline", "+2h", "--time-limit", "5m")
+    answer = up.right("update", uid, "--priority", "7", "--deadline", "+2h", "--time-limit", "5m")
+    assert answer.startswith(f"job {uid} (changed) is pending: priority 7, time limit 5m00s, deadline ")
     (job,) = up.json("show", uid)
     assert (job["priority"], job["time_limit_s"]) == (7, 300)
     assert job["deadline_s"] == pytest.approx(time.time() + 7200, abs=120)
-    up.right("update", uid, "--deadline", "none")
+    assert up.right("update", uid, "--deadline", "none") == f"job {uid} (changed) is pending: deadline none\n"
     assert up.job(uid)["deadline_s"] is None
     past = up.run("update", uid, "--deadline", "2020-01-01T00:00")
     assert (past.code, "ago; give a later one" in past.err) == (2, True)
@@ -122,14 +126,43 @@ def test_an_array_runs_some_of_its_tasks_at_one_time(up: Up) -> None:
 def test_a_job_begins_later(up: Up) -> None:
     begin = time.time() + 3
     uid = up.submit("--begin", "+3s", "true")
-    assert "is not to start before" in up.right("why", uid)
+    assert "at the earliest, as its user asked" in up.right("why", uid)
     until(lambda: up.status(uid) == "succeeded", "the job")
     assert up.job(uid)["started_at"] >= begin - 0.1
 
 
+def test_a_job_that_begins_later_is_listed_with_its_earliest_start(up: Up) -> None:
+    uid = up.submit("--begin", "+6h", "--name", "tonight", "true")
+    assert re.search(r"tonight .* in 6 h", up.right("queue", "-o", "table"))
+    up.right("cancel", uid)
+    assert not re.search(r"tonight .* in 6 h", up.right("queue", "--all", "-o", "table"))
+    assert up.right("why", uid).startswith(f"job {uid} was cancelled")
+
+
+def test_estimates_do_not_outlive_a_hold_or_another_priority(up: Up) -> None:
+    blocker, go = up.begin_job("estimated", gpus=2)
+    until(lambda: up.runs(blocker), "the job to run")
+    uid = up.submit("--name", "put-aside", "sleep", "60")
+
+    def start() -> float | None:
+        (job,) = [job for job in up.get("queue")["jobs"] if job["id"] == uid]
+        return job["estimated_start"]
+
+    assert until(start, "an estimate")
+    connect(state=up.state).post("jobs", uid, "hold")
+    assert start() is None
+    connect(state=up.state).post("jobs", uid, "release")
+    assert start() is not None
+    connect(state=up.state).patch("jobs", uid, body={"priority": -3})
+    assert start() is not None
+    up.right("cancel", uid)
+    up.end_job(blocker, go)
+
+
 def test_what_cannot_be_is_refused_with_the_reason(up: Up) -> None:
     late = up.run("submit", "--deadline", "2020-01-01T00:00", "true")
-    assert (late.code, "ago; give a later one" in late.err) == (2, True)
+    assert late.code == 2
+    assert re.search(r"deadline_s is 15778\d{5} \(20(19-12-31|20-01-01) \d\d:00 UTC\), which was .* ago", late.err)
     nowhere = up.run("submit", "--workdir", "/no/such/folder", "true")
     assert nowhere.code == 2
     assert "workdir is '/no/such/folder', which does not exist" in nowhere.err

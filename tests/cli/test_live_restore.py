@@ -49,7 +49,7 @@ def test_an_older_database_is_put_back_while_newer_jobs_run(up: Up, tmp_path: Pa
     _put_back(up, backup, how)
     up.start()
     (note,) = [each for each in up.get("status")["notes"] if "the database" in each]
-    assert f"running jobs that continue: {older}; running jobs that are ended: {newer}" in note
+    assert f"that continue: {older}; that it does not know and that are ended: {newer}. New jobs" in note
     assert note in (up.state.parent / "up.log").read_text()
     until(lambda: (up.state / "jobs" / newer / "attempts" / "1" / "exit.json").exists(), "the stranger to be ended")
     fresh, fresh_go = up.begin_job("fresh")

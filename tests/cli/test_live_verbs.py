@@ -198,6 +198,15 @@ ATTEMPT = {
 }  # fmt: skip
 
 
+def test_of_many_variables_the_first_are_shown(run: Run) -> None:
+    env = {f"NAME_{n:02}": "***" for n in range(30, 10, -1)}
+    script = (JOBS, reply({"jobs": []}), reply({**job(), "env": env}), reply({"attempts": []}))
+    shown = right(run, "show 17 -o table", *script)
+    (line,) = [line for line in shown.splitlines() if line.startswith("environment")]
+    assert line.split()[1:3] == ["NAME_11=***", "NAME_12=***"]
+    assert line.endswith(" NAME_20=*** and 10 more (-o json lists all)")
+
+
 def test_all_about_a_job(run: Run) -> None:
     queued = {**job(), "estimated_start": None, "estimated_finish": 2e9, "position": None, "why": ""}
     details = reply({**job(), "env": {"HF_TOKEN": "***", "LR": "***"}})
@@ -210,6 +219,7 @@ def test_all_about_a_job(run: Run) -> None:
     assert facts["estimated end"].strip().startswith("2033-05-")
     assert facts["environment"].strip() == "HF_TOKEN=*** LR=***"
     assert "suspended" in shown
+    assert "\n\n\n" not in shown
     (row,) = json.loads(right(run, "show 17 -o json", *script))
     assert row["launches"] == [ATTEMPT]
 

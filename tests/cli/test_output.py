@@ -230,11 +230,11 @@ def test_formats_and_generators_are_listed(folder: Path) -> None:
 
 @pytest.fixture
 def terminal() -> Callable[..., str]:
-    """What a command writes to a terminal of 120 columns, without its colours."""
+    """What a command writes to a terminal, without its colours."""
 
-    def shown(*args: str) -> str:
+    def shown(*args: str, width: int = 120, kind: str = "xterm") -> str:
         ours, theirs = pty.openpty()
-        environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+        environment = {**os.environ, "COLUMNS": str(width), "TERM": kind}
         with subprocess.Popen([*COMMAND, *args], stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
             os.close(theirs)
             text = b""
@@ -256,6 +256,18 @@ def test_a_terminal_gets_a_table(terminal: Callable[..., str]) -> None:
     assert any(set(line.strip()) == {"─"} for line in lines)
     assert any(line.split()[0] == "V100" and "16 GiB" in line for line in lines)
     assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_results_fit_a_terminal_without_words_cut_in_two(terminal: Callable[..., str], width: int, kind: str) -> None:
+    lines = terminal("simulate", "gen:gavel?jobs=9&rate=1", "--cluster", "2x8:V100", width=width, kind=kind).splitlines()
+    (heading,) = [line for line in lines if line.split()[:1] == ["policy"]]
+    assert max(map(len, lines)) <= width
+    assert re.split(" {2,}", heading.strip())[:3] == ["policy", "jobs", "avg jct"]
+    assert ("preemptions" in heading) is (width >= 100)
+    assert sum(line.split()[:1] == ["fifo"] for line in lines) == 1
+    assert "ms" not in "".join(lines) or "wall" in heading
 
 
 def test_a_reader_who_leaves_early_causes_no_complaint() -> None:

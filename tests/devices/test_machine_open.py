@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from ctypes.util import find_library
 
 import pytest
 
@@ -21,6 +22,14 @@ def test_stand_ins_that_are_asked_for_say_so():
 def test_a_wrong_number_of_them_is_refused():
     with pytest.raises(MachineError, match="0 CPU stand-ins; there can be 1 to 64"):
         this_machine(devices=0)
+
+
+@pytest.mark.skipif(find_library("nvidia-ml") is not None, reason="there is an NVIDIA driver here")
+def test_gpus_that_are_chosen_where_there_are_none_are_refused_with_what_to_do():
+    with pytest.raises(
+        MachineError, match=r"--gpus 0,2: there is no NVIDIA driver .*; start without --gpus to manage CPU"
+    ):
+        this_machine(gpus=["0", "2"])
 
 
 @pytest.mark.parametrize("module", ["gpuwise.cli.main", "gpuwise.devices", "gpuwise.devices.machine"])

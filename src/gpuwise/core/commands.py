@@ -199,7 +199,7 @@ class Why(enum.Enum):
     BACK_OFF = "its start was refused {often}{cause}; it is tried again {when}"
     HELD = "was put on hold by its user until it is resumed"
     AFTER = "waits for job {ahead}, which has not {status} yet"
-    BEGIN = "is not to start before a time its user has set; that is {when}"
+    BEGIN = "is to start {when} at the earliest, as its user asked"
     ARRAY = "waits for other tasks of its array, of which {limit:g} may run at one time"
     QUOTA = "queue {queue} may use {limit:g} GPUs; its jobs have or are queued for {used:g}, this one needs {gpus:g}"
     SHARE = "queue {queue} is at its fair share, {used:g} GPUs allocated or queued for, while other queues wait too"

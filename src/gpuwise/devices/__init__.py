@@ -73,5 +73,6 @@ def this_machine(
         return NvmlMachine.open(mps, gpus)
     except NoGpusError as error:
         if gpus is not None:
-            raise
+            advice = "start without --gpus to manage CPU cores that stand in for GPUs"
+            raise NoGpusError(f"--gpus {','.join(gpus)}: {error}; {advice}") from error
         return CpuMachine(None, memory_bytes, notes=(f"CPU cores stand in for GPUs: {error}",))

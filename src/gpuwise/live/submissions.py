@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from gpuwise.core.events import Event, JobSubmitted
@@ -89,7 +90,8 @@ class Submissions:
             return
         if request.deadline_s <= now_unix:
             late = format_duration(now_unix - request.deadline_s)
-            raise NotPossibleError(f"deadline_s is {request.deadline_s:.0f}, which was {late} ago; give a later one")
+            when = f"{request.deadline_s:.0f} ({datetime.fromtimestamp(request.deadline_s, UTC):%Y-%m-%d %H:%M} UTC)"
+            raise NotPossibleError(f"deadline_s is {when}, which was {late} ago; give a later one")
         if request.begin_s is not None and request.begin_s >= request.deadline_s:
             raise NotPossibleError("the job is to begin after its deadline; give an earlier begin, or a later deadline")
 

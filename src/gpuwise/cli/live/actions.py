@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -106,12 +106,13 @@ def _act(
 
         with detached_on_interrupt([job["id"] for job in touched]):
             until_gone(server.connect, touched)
-    _print(touched, output)
+    _print(touched, output, body if action == "update" else None)
     if codes:
         raise typer.Exit(codes[0])
 
 
-def _print(jobs: Sequence[Job], output: Output | None) -> None:
+def _print(jobs: Sequence[Job], output: Output | None, changed: Mapping[str, Any] | None = None) -> None:
+    """Prints what jobs are now, with the new values of the properties that were ``changed``."""
     from gpuwise.cli.show.jobs import as_shown, counts, short_name, status_word
     from gpuwise.cli.show.tables import listing
 
@@ -121,4 +122,17 @@ def _print(jobs: Sequence[Job], output: Output | None) -> None:
         print(f"{len(jobs)} jobs: {counts(jobs)}")
     else:
         for job in jobs:
-            print(f"job {job['id']} ({short_name(job)}) is {status_word(job)}")
+            values = ", ".join(_property(name, job[name]) for name in changed or ())
+            print(f"job {job['id']} ({short_name(job)}) is {status_word(job)}" + (f": {values}" if values else ""))
+
+
+def _property(name: str, value: float | None) -> str:
+    """A property that may be changed, as people read it."""
+    from gpuwise.cli.show.times import moment
+    from gpuwise.core.units import format_duration
+
+    if name == "priority":
+        return f"priority {value}"
+    known = {"time_limit_s": ("time limit", format_duration), "deadline_s": ("deadline", moment)}
+    label, shown = known[name]
+    return f"{label} {'none' if value is None else shown(value)}"

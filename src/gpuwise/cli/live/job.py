@@ -106,7 +106,6 @@ def _print_job(job: Job) -> None:
     """Prints a job for people; what is not known or does not matter is left out."""
     print_facts(_facts(job))
     if job["launches"]:
-        print()
         listing(job["launches"], Output.TABLE, _attempt, ATTEMPT, drop=("detail", "exit code"))
 
 
@@ -116,7 +115,7 @@ def _facts(job: Job) -> dict[str, str]:
         "status": _status(job),
         "command": command_line(job),
         "folder": job["workdir"] or ("its own" if job.get("details", True) else ""),
-        "environment": _words(job.get("env", {})),
+        "environment": _environment(job.get("env", {})),
         "notifies": ", ".join(job.get("notify", ())),
         "not notified": "; ".join(map(_unsent, job.get("unsent", ()))),
         "user, queue": f"{job['user']}, {job['queue']}",
@@ -143,6 +142,12 @@ def _facts(job: Job) -> dict[str, str]:
         "failures": _times(job["failures"]),
         "out of memory": _times(job["out_of_memory"]),
     }
+
+
+def _environment(env: Mapping[str, str]) -> str:
+    """The first variables in the order of their names; a submitter's whole environment would fill the terminal."""
+    shown = " ".join(f"{name}={env[name]}" for name in sorted(env)[:MOST_NAMED])
+    return shown + (f" and {len(env) - MOST_NAMED} more (-o json lists all)" if len(env) > MOST_NAMED else "")
 
 
 def _status(job: Job) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from gpuwise.cli.offline.traces import ReadingOptions, TraceArgument, writable
 from gpuwise.cli.options import OutputOption
-from gpuwise.cli.show.tables import show
+from gpuwise.cli.show.tables import fitting, show
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.units import parse_duration_s
 
@@ -21,6 +21,9 @@ COLUMNS = (
     "policy", "jobs", "avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "gpu_util_frac",
     "preemptions", "wall_s",
 )  # fmt: skip
+
+DROP = ("wall_s", "p50_jct_s", "preemptions", "makespan_s", "p99_jct_s")
+"""What a narrow terminal has no room for."""
 
 ClusterOption = Annotated[
     str, typer.Option("--cluster", "-c", help="NODESxGPUS:TYPE joined by +, a TOML file, or a node list (.csv).")
@@ -101,7 +104,7 @@ def simulate_command(
     if not found.results:
         raise found.refused[0]
     rows = [result.as_dict() for result in found.results]
-    show(rows, output, COLUMNS, title=f"{found.trace.name} on {found.cluster.describe()}")
+    show(rows, output, fitting(rows, COLUMNS, DROP), title=f"{found.trace.name} on {found.cluster.describe()}")
     files.write(found)
     if found.refused:  # after what the other policies gave
         raise GpuwiseError("; ".join(map(str, found.refused)))
@@ -143,7 +146,7 @@ def compare_command(
 ) -> None:
     """Show results side by side."""
     rows = [{"file": path.name, **row} for path in results for row in _read_results(path)]
-    show(rows, output, (*(("file",) if len(results) > 1 else ()), *COLUMNS))
+    show(rows, output, fitting(rows, (*(("file",) if len(results) > 1 else ()), *COLUMNS), DROP))
 
 
 def _read_results(path: Path) -> list[dict[str, Any]]:

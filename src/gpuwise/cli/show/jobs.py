@@ -159,6 +159,7 @@ def progress_frac(job: Job) -> float | None:
 
 def as_shown(job: Job) -> dict[str, Any]:
     """A job as a row for people."""
+    earliest = None if job["ended_at"] else job.get("begin_s")
     gpus = (job.get("held_gpus") or job["gpus"]) * job["gpu_frac"]
     return {
         "id": job["id"],
@@ -170,7 +171,7 @@ def as_shown(job: Job) -> dict[str, Any]:
         "where": job["placement"],
         "progress_frac": progress_frac(job),
         "loss": job["loss"],
-        "start": relative(job["started_at"] or job.get("estimated_start")),
+        "start": relative(job["started_at"] or job.get("estimated_start") or earliest),
         "finish": relative(job["ended_at"] or job.get("estimated_finish")) + guess_mark(job),
         "samples/s": job["samples_per_s"],
         "priority": job["priority"],

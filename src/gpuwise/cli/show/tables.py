@@ -96,8 +96,10 @@ def table(rows: Sequence[Row], columns: Sequence[str], title: str = "", *, wrap:
 def _print_table(drawn: Table, columns: int, wide: bool) -> None:
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() and not wide else 40 + 16 * columns
-    Console(width=width, highlight=False, soft_wrap=wide).print(drawn, markup=False)
+    width, height = shutil.get_terminal_size()  # both, since a terminal called dumb has 80 columns for rich
+    if wide or not sys.stdout.isatty():
+        width = 40 + 16 * columns
+    Console(width=width, height=height, highlight=False, soft_wrap=wide).print(drawn, markup=False)
 
 
 def fitting(rows: Sequence[Row], columns: Sequence[str], drop: Sequence[str], width: int | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from gpuwise.core.assignments import Assignment, Desired, Intent
+from gpuwise.core.cluster.state import ClusterState
 from gpuwise.core.commands import Placement
 from gpuwise.core.decision.reasons import from_now
 from gpuwise.core.events import Event, JobSubmitted, WokeUp
@@ -61,12 +62,13 @@ class QueueEstimates:
     """The estimates of all jobs, and what each job did at the moment they are of."""
 
     of_job: Mapping[str, Estimate]
-    then: Mapping[str, tuple[str, int]]
-    """Status, and how often it had been given GPUs."""
+    then: Mapping[str, tuple[str, int, bool, int]]
+    """Status, how often it had been given GPUs, whether it was on hold, priority."""
 
     def fit(self, record: JobRecord) -> bool:
         """Whether a job still does what it did then."""
-        return self.then.get(record.uid) == (record.status, record.attempts)
+        now = (record.status, record.attempts, bool(record.held), record.request.priority)
+        return self.then.get(record.uid) == now
 
     def of(self, record: JobRecord) -> Estimate:
         """The estimate of a job; unknown if that is of another moment than its record."""
@@ -123,9 +125,7 @@ class Estimates:
 
     def _computed(self) -> QueueEstimates:
         engine = from_json(self._state(), self._make_engine)
-        state = engine.state
-        rows = range(len(state.jobs))
-        then = {state.jobs.ids[row]: (state.status(row).name.lower(), state.jobs.placements.item(row)) for row in rows}
+        then = {engine.state.jobs.ids[row]: _does(engine.state, row) for row in range(len(engine.state.jobs))}
         timeline = look_ahead(engine, self._clock.now_s())
         uids = timeline.starts.keys() | timeline.finishes.keys()
         return QueueEstimates({uid: self._estimate(timeline, uid) for uid in uids}, then)
@@ -168,6 +168,12 @@ class Estimates:
         placement = timeline.placements.get(HYPOTHETICAL)
         where = "" if placement is None else describe(placement, engine.state)
         return DryRun(duration, where, self._estimate(timeline, HYPOTHETICAL), reasons[0], ahead)
+
+
+def _does(state: ClusterState, row: int) -> tuple[str, int, bool, int]:
+    """What a job does now, as far as estimates depend on it."""
+    jobs = state.jobs
+    return state.status(row).name.lower(), jobs.placements.item(row), bool(jobs.held.item(row)), jobs.priority.item(row)
 
 
 def look_ahead(

@@ -56,8 +56,11 @@ class Generation:
         live = sorted({path.name.rpartition(".")[0] for path in (folder / "live").glob("*.*")}, key=_number_of)
         ended = [uid for uid in live if uid not in known_jobs]
         kept = [uid for uid in live if uid in known_jobs]
-        self.note = f"{why}: it was put back, or replaced. {_jobs(kept, 'continue')}; {_jobs(ended, 'are ended')}, "
-        self.note += f"as it does not know them. New jobs have numbers from {used + UNMARKED + 1}"
+        self.note = (
+            f"{why}: it was put back, or replaced. Running jobs that it knows and that continue: {_jobs(kept)}; "
+        )
+        self.note += f"that it does not know and that are ended: {_jobs(ended)}. New jobs have numbers from "
+        self.note += f"{used + UNMARKED + 1}"
         log.warning("%s", self.note)
 
     def mark(self) -> None:
@@ -71,9 +74,8 @@ class Generation:
             log.info("%s cannot be written: %s", self._path, error)
 
 
-def _jobs(uids: Sequence[str], what: str) -> str:
-    shown = ", ".join(uids[:10]) + (", ..." if len(uids) > 10 else "")
-    return f"running jobs that {what}: {shown or 'none'}"
+def _jobs(uids: Sequence[str]) -> str:
+    return ", ".join(uids[:10]) + (", ..." if len(uids) > 10 else "") or "none"
 
 
 def _number_of(uid: str) -> int:

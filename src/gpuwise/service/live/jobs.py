@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpuwise.core.commands import Reason
+from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Source
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
 from gpuwise.core.notification import Notification
@@ -71,7 +72,8 @@ class WhyWaiting:
         if self.reason is not None:
             return str(self.reason)
         if is_over(self.job):
-            return f"has {self.job.status}" + (f": {self.job.why_ended}" if self.job.why_ended else "")
+            verb = "was" if self.job.status == Status.CANCELLED.name.lower() else "has"
+            return f"{verb} {self.job.status}" + (f": {self.job.why_ended}" if self.job.why_ended else "")
         return f"does not wait: it is {self.job.status}"
 
 
