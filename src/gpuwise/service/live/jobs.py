@@ -18,6 +18,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
+from gpuwise.live.local.accounts import Account, Accounts
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.errors import InvalidError, NoAnswerError, NotFoundError
@@ -77,7 +78,13 @@ class Jobs:
     """Jobs as a caller may see and change them."""
 
     def __init__(
-        self, controller: Controller, workers: WorkerPool, estimators: WorkerPool, audit: Audit, estimates: Estimates
+        self,
+        controller: Controller,
+        workers: WorkerPool,
+        estimators: WorkerPool,
+        audit: Audit,
+        estimates: Estimates,
+        accounts: Accounts | None = None,
     ) -> None:
         self._controller = controller
         self._store = controller.store
@@ -85,6 +92,7 @@ class Jobs:
         self._estimators = estimators
         self._audit = audit
         self._estimates = estimates
+        self._accounts = accounts
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -117,6 +125,10 @@ class Jobs:
         await self.job(caller, uid)
         return await self._workers.run(self._store.attempts, uid)
 
+    async def account(self, caller: Caller) -> Account | None:
+        """The account that the caller's jobs run as; None is that of the service."""
+        return await self._workers.run(self._accounts.of, caller.user) if self._accounts is not None else None
+
     async def why(self, caller: Caller, uid: str) -> WhyWaiting:
         """Why a job waits."""
         record = await self.job(caller, uid)
@@ -143,8 +155,18 @@ class Jobs:
 
     async def dry_run(self, caller: Caller, request: JobRequest) -> DryRun:
         """The forecast for a job; nothing is submitted."""
-        await self._workers.run(_check_folder, request)
+        await self._workers.run(self._check_place, request, caller.user)
         return await self._estimators.run(self._estimates.dry_run, request, caller.user)
+
+    def _check_place(self, request: JobRequest, user: str) -> None:
+        """Refuses a job that could not run on this machine: for want of an account, or of its working folder.
+
+        What an account may enter only that account can tell, so a job of another account finds out when it starts.
+        """
+        if self._accounts is None:
+            _check_folder(request)
+        else:
+            self._accounts.of(user)
 
     def is_over(self, uid: str) -> bool:
         """Whether a job has ended, for certain; reads the store."""
@@ -159,7 +181,7 @@ class Jobs:
         """Submits a job or an array; sent again with the same key, it returns the jobs of the first time."""
 
         async def submitted() -> list[JobRecord]:
-            await self._workers.run(_check_folder, request)
+            await self._workers.run(self._check_place, request, caller.user)
             records = await result_of(self._controller.submit([request], caller.user, key))
             if key is not None and not _is_request_of(records, request):
                 raise NotPossibleError(f"the idempotency key {key!r} was used for another job; use a new one")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwise.live.controller import Controller
+from gpuwise.live.local.accounts import Accounts
 from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Access
 from gpuwise.service.live.admin import Admin
@@ -32,11 +33,12 @@ class Service:
         readings: Readings,
         info: ServiceInfo,
         switching: Callable[[], Switching],
+        accounts: Accounts | None = None,
     ) -> None:
         self.workers, estimators = WorkerPool("worker", 4), WorkerPool("estimator", 2)
         self.access = Access(controller.store)
         self.audit = Audit(controller)
-        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates)
+        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates, accounts)
         self.logs = JobLogs(jobs_folder)
         self.terminals = Terminals(self.jobs, jobs_folder)
         self.overview = Overview(controller, self.workers, estimators, estimates, readings, info, switching)
