@@ -136,7 +136,6 @@ class Up:
 
     def run(self, *args: str, **variables: str) -> Answer:
         """A command that has ended."""
-        begun = time.perf_counter()
         with self.begin(*args, **variables) as process:
             try:
                 out, err = process.communicate(timeout=PATIENCE_S)
@@ -144,7 +143,7 @@ class Up:
                 process.kill()
                 raise
         assert "Traceback" not in err, err
-        return Answer(process.returncode, out, err, time.perf_counter() - begun)
+        return Answer(process.returncode, out, err)
 
     def right(self, *args: str, **variables: str) -> str:
         """The output of a command that must succeed without a word of complaint."""
