@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -154,6 +155,9 @@ def _commit(connection: Connection) -> None:
 
 
 def _sqlite(path: Path) -> tuple[Engine, Engine]:
+    with contextlib.suppress(OSError):  # SQLite would let others read it; its log gets the same mode
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=TIMEOUT_S, isolation_level=None, check_same_thread=False)
         connection.text_factory = _AS_TEXT

@@ -177,7 +177,7 @@ def test_a_job_that_was_going_on_and_ended_while_nobody_watched(bench: Bench) ->
 
 def test_a_job_left_suspending_is_suspended(bench: Bench) -> None:
     row = bench.start("1", *TRAINER, "1000", "0.02")
-    bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
+    bench.until(lambda: (bench.attempt("1") / "job/sdk.json").exists())
     bench.order(Suspend(row))
     wait_for((bench.attempt("1") / "exit.json").exists)
     bench.new_executor()

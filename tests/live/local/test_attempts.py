@@ -22,7 +22,7 @@ from gpuwise.live.local.attempts.folders import (
     finite,
 )
 from gpuwise.live.local.attempts.runs import Run
-from gpuwise.live.local.supervisor.files import read_json
+from gpuwise.live.local.supervisor.files import read_json, write_json
 
 
 @pytest.fixture
@@ -84,12 +84,13 @@ def test_orders_and_requests_are_numbered(attempt: Attempt) -> None:
 
 
 def test_leaving_as_asked_takes_what_was_saved_and_the_number(attempt: Attempt) -> None:
+    saved = attempt.folder / "job" / "saved.json"
     assert not attempt.left_as_asked()
-    attempt.write("saved", {"seq": 1, "step": 5})
+    write_json(saved, {"seq": 1, "step": 5})
     assert not attempt.left_as_asked()  # it was never asked
     attempt.ask("leave")
     assert attempt.left_as_asked()
-    attempt.write("saved", {"seq": 2, "step": 5})
+    write_json(saved, {"seq": 2, "step": 5})
     assert not attempt.left_as_asked()
 
 
@@ -166,3 +167,20 @@ def test_the_last_thing_that_was_printed() -> None:
     assert last_line(b"one\ntwo\n\n  \n") == "two"
     assert last_line(b"\x1b[31mred\xff\0\n") == "[31mred\ufffd"
     assert last_line(b"x" * 500) == "x" * 200
+
+
+def test_an_attempt_of_the_version_before_has_its_job_s_files_beside_its_own(attempt: Attempt) -> None:
+    (attempt.folder / "job" / "control.json").unlink()
+    (attempt.folder / "job").rmdir()
+    attempt.write("sdk", {"can_suspend": True, "can_pause": True})
+    attempt.write("paused", {"seq": 1})
+    attempt.ask("leave")
+    assert (attempt.can_suspend, attempt.can_pause, attempt.is_paused(1)) == (True, True, True)
+    attempt.write("saved", {"seq": 1, "step": 5})
+    assert attempt.left_as_asked()
+    assert attempt.read("control") == {"seq": 1, "want": "leave"}
+
+
+def test_a_job_reads_what_it_is_asked_in_its_own_folder(attempt: Attempt) -> None:
+    attempt.ask("pause")
+    assert json.loads((attempt.folder / "job" / "control.json").read_text()) == {"seq": 1, "want": "pause"}

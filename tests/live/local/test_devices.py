@@ -89,7 +89,7 @@ def test_a_job_thrown_off_can_start_elsewhere_before_it_is_quite_gone(bench: Ben
 
 def test_a_job_that_waits_for_a_lost_device_is_thrown_off_too(bench: Bench) -> None:
     first = bench.start("1", *TRAINER, "1000", "0.02", "deaf", grace_s=30.0)
-    bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
+    bench.until(lambda: (bench.attempt("1") / "job/sdk.json").exists())
     second = bench.submit("2", "/bin/true")
     bench.order(Suspend(first), Start(second, on((0, 0))))
     bench.machine.gone = {(0, 0)}
@@ -144,7 +144,7 @@ def cuttable(make_bench: Callable[..., Bench]) -> tuple[Bench, Cuttable]:
 def test_a_device_is_cut_when_it_is_empty_and_nothing_starts_on_it_before(cuttable: tuple[Bench, Cuttable]) -> None:
     bench, machine = cuttable
     leaving = bench.start("1", *TRAINER, "1000", "0.02", "deaf", grace_s=0.3)
-    bench.until(lambda: (bench.attempt("1") / "sdk.json").exists())
+    bench.until(lambda: (bench.attempt("1") / "job/sdk.json").exists())
     bench.order(Suspend(leaving))
     bench.executor.follow([cut(bench, HALVES)])
     row = bench.start("2", "/bin/true")

@@ -87,8 +87,8 @@ def test_a_file_is_written_whatever_lies_where_it_is_prepared(tmp_path: Path, ma
 def test_a_job_that_replaces_its_files_by_pipes_stops_nobody(bench: Bench) -> None:
     row = bench.start("1", *TRAINER, "1000", "0.02", "mute")
     bench.expect(JobStarted, row)
-    make_fifo(bench.attempt("1") / "sdk.json")
-    make_endless(bench.attempt("1") / "saved.json")
+    make_fifo(bench.attempt("1") / "job/sdk.json")
+    make_endless(bench.attempt("1") / "job/saved.json")
     log = bench.folder / "jobs/1/output.log"
     log.unlink(missing_ok=True)
     make_fifo(log)

@@ -19,7 +19,7 @@ COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 
 def said_hello(bench: Bench, uid: str, number: int = 1) -> bool:
-    return (bench.attempt(uid, number) / "sdk.json").exists()
+    return (bench.attempt(uid, number) / "job/sdk.json").exists()
 
 
 def test_a_job_that_saves_leaves_and_goes_on_elsewhere(bench: Bench) -> None:
@@ -27,7 +27,7 @@ def test_a_job_that_saves_leaves_and_goes_on_elsewhere(bench: Bench) -> None:
     bench.until(lambda: bench.reported(Progress, "1"))
     bench.order(Suspend(row))
     suspended = bench.expect(JobSuspended, row)
-    saved = bench.json("1", "saved.json")
+    saved = bench.json("1", "job/saved.json")
     assert saved["seq"] == 1
     assert 1 <= saved["step"] < 40
     assert suspended.steps_done == pytest.approx(saved["step"] / 40 * 100.0)
@@ -125,7 +125,7 @@ def want(name):
     except OSError: return None
 if number == "1":
     json.dump({"can_suspend": True, "steps": 2}, open(f"{folder}/sdk.json", "w"))
-    while want("orders") != "run": time.sleep(0.01)
+    while want("../orders") != "run": time.sleep(0.01)
     json.dump({"seq": 1, "step": 1, "steps": 2}, open(f"{folder}/saved.json", "w"))
     sys.exit(75)
 """
@@ -200,7 +200,7 @@ def test_a_job_that_saves_is_moved(bench: Bench) -> None:
     bench.until(lambda: bench.reported(Progress, "1"))
     bench.order(Migrate(row, on((0, 3))))
     bench.expect(JobStarted, row)
-    saved = bench.json("1", "saved.json")["step"]
+    saved = bench.json("1", "job/saved.json")["step"]
     assert saved >= bench.reported(Progress, "1")[0].step >= 1
     assert bench.reported(AttemptEnded, "1")[0].outcome == "moved"
     bench.expect(JobFinished, row)
@@ -255,7 +255,7 @@ folder, rank = os.environ["GPUWISE_ATTEMPT_DIR"], os.environ["RANK"]
 if rank == "0": json.dump({"can_suspend": True}, open(f"{folder}/sdk.json", "w"))
 while not os.path.exists(f"{folder}/control.json"): time.sleep(0.01)
 if rank == "0":
-    other = json.load(open(f"{folder}/started.json"))["pids"][1]
+    other = json.load(open(f"{folder}/../started.json"))["pids"][1]
     while os.path.exists(f"/proc/{other}"): time.sleep(0.01)  # it saves when the other has left already
     json.dump({"seq": 1, "step": 5, "steps": 10}, open(f"{folder}/saved.json", "w"))
 sys.exit(75)
@@ -285,7 +285,7 @@ def test_a_job_with_the_sdk_is_suspended_and_resumed(bench: Bench) -> None:
     bench.until(lambda: bench.reported(Progress, "1"))
     bench.order(Suspend(row))
     suspended = bench.expect(JobSuspended, row)
-    step = bench.json("1", "saved.json")["step"]
+    step = bench.json("1", "job/saved.json")["step"]
     assert suspended.steps_done == pytest.approx(step / 40 * 100.0)
     bench.order(Resume(row, on((0, 1))))
     bench.expect(JobFinished, row)

@@ -99,7 +99,7 @@ def test_the_environment_of_a_job_is_clean_and_right(bench: Bench, monkeypatch: 
     assert {name: value for name, value in found.items() if name not in kept | {"VIRTUAL_ENV", "LD_LIBRARY_PATH"}} == {
         "LR": "0.1", "CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void", "OMP_NUM_THREADS": "1",
         "GPUWISE_JOB_ID": "1", "GPUWISE_ATTEMPT": "1", "GPUWISE_GPUS": "1", "GPUWISE_DEVICES": "cpu-core-2",
-        "GPUWISE_SOCKET": f"{state}/sdk.sock", "GPUWISE_ATTEMPT_DIR": f"{state}/jobs/1/attempts/1",
+        "GPUWISE_SOCKET": f"{state}/sdk.sock", "GPUWISE_ATTEMPT_DIR": f"{state}/jobs/1/attempts/1/job",
         "GPUWISE_CHECKPOINT_DIR": f"{state}/jobs/1/checkpoint",
     }  # fmt: skip
 

@@ -160,7 +160,7 @@ def test_jobs_without_the_sdk_are_stopped_where_they_are(bench: Bench) -> None:
 def test_an_sdk_from_before_time_slices_is_stopped_where_it_is(bench: Bench) -> None:
     old = SAYS.format("can_suspend")
     loop(bench, "a", *PYTHON, "-c", old)
-    bench.until(lambda: (bench.attempt("a") / "sdk.json").exists() and lines(bench, "a") > 2)
+    bench.until(lambda: (bench.attempt("a") / "job/sdk.json").exists() and lines(bench, "a") > 2)
     train(bench, "b", 0)
     bench.until(lambda: actual(bench, "a") is Actual.PARKED)
     assert not (bench.attempt("a") / "control.json").exists()
@@ -172,7 +172,7 @@ def test_a_job_that_does_not_stand_still_in_time_is_stopped(bench: Bench, monkey
         monkeypatch.setattr(module, "PAUSE_S", 0.05)
     claims = SAYS.format("can_pause")
     loop(bench, "a", *PYTHON, "-c", claims)
-    bench.until(lambda: (bench.attempt("a") / "sdk.json").exists() and lines(bench, "a") > 2)
+    bench.until(lambda: (bench.attempt("a") / "job/sdk.json").exists() and lines(bench, "a") > 2)
     train(bench, "b", 0)
     bench.until(lambda: actual(bench, "a") is Actual.PARKED)
     assert bench.json("a", "control.json")["want"] == "pause"
@@ -221,7 +221,7 @@ def test_a_paused_job_is_suspended_without_another_step(bench: Bench) -> None:
     done = len(steps_of(bench, "a"))
     bench.order(Suspend(rows["a"]))
     bench.expect(JobSuspended, rows["a"])
-    assert bench.json("a", "saved.json")["step"] == done == len(steps_of(bench, "a"))
+    assert bench.json("a", "job/saved.json")["step"] == done == len(steps_of(bench, "a"))
     assert actual(bench, "b") is Actual.RUNNING
 
 

@@ -116,6 +116,8 @@ async def status(call: AsViewer) -> Response:
             "counts": overview.counts(),
             "trouble": overview.trouble(),
             "notes": info.notes,
+            "account": info.account,
+            "jobs_run_as": info.jobs_run_as,
             "switches": switching.switches,
             "switching_s": switching.lost_s,
             "user": principal.user,

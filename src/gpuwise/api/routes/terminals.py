@@ -13,10 +13,10 @@ from gpuwise.api.schema.terminals import Terminal, TerminalHost
 router = APIRouter(tags=["jobs"])
 
 
-@router.get("/terminals", responses=documented(TerminalHost, "The machine and the folder."))
+@router.get("/terminals", responses=documented(TerminalHost, "The machine, the folder and the account.", 409))
 async def terminals(call: AsUser) -> Response:
     """Show where clients can use the terminals of interactive jobs."""
-    return views.json_response(call.service.terminals.host())
+    return views.json_response(await call.service.terminals.host(call.caller))
 
 
 @router.get("/jobs/{uid}/terminal", responses=documented(Terminal, "Its socket.", 404, 409))

@@ -328,6 +328,8 @@ class Status(BaseModel):
     counts: dict[str, int] = Field(description="Jobs that have not ended, by status.")
     trouble: str = Field(description="What is wrong now; empty if nothing is.")
     notes: list[str]
+    account: str = Field(description="The account that the service runs as.")
+    jobs_run_as: str = Field(description="The account that jobs run as; submitter: that of their user.")
     switches: int = Field(description="Number of switches between jobs that share a device by time slices.")
     switching_s: float = Field(description="Time lost by switching, in all.")
     user: str

@@ -10,6 +10,8 @@ class TerminalHost(BaseModel):
 
     machine: str = Field(description="The boot id of the machine: a client must be on it.")
     folder: str = Field(description="The folder of the jobs there.")
+    account: str = Field(description="The account that may use the terminals of your jobs; empty: the service's.")
+    uid: int | None = Field(description="Its number on that machine; null: that of the service.")
 
 
 class Terminal(BaseModel):

@@ -133,6 +133,5 @@ def _property(name: str, value: float | None) -> str:
 
     if name == "priority":
         return f"priority {value}"
-    known = {"time_limit_s": ("time limit", format_duration), "deadline_s": ("deadline", moment)}
-    label, shown = known[name]
+    label, shown = ("time limit", format_duration) if name == "time_limit_s" else ("deadline", moment)
     return f"{label} {'none' if value is None else shown(value)}"

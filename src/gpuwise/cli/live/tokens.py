@@ -42,8 +42,22 @@ def create_command(
 
     USER keeps it in a file that only they can read.
     """
+    client = server.connect()
     body = {"user": user, "role": role, "expires_in_s": _seconds(expires)}
-    _print_secret(server.connect().post("tokens", body=body), output)
+    _print_secret(client.post("tokens", body=body), output)
+    if role != UserRole.VIEWER:
+        _warn_of_shared_account(client.get("status"), user)
+
+
+def _warn_of_shared_account(status: Any, user: str) -> None:
+    """Says what jobs of another user can do where they run as the account of the service."""
+    account = status.get("account")
+    if account and status["jobs_run_as"] == account and user not in (account, status["user"]):
+        print(
+            f"gpuwise: jobs of {user} run as {account}, the account of the service, and can read its files, its "
+            "administrator's token among them; to run them as other accounts, start gpuwise up as root with --as-user",
+            file=sys.stderr,
+        )
 
 
 def rotate_command(

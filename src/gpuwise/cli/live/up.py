@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuwise.cli.options import complete_policies
+from gpuwise.core.errors import GpuwiseError
 
 if TYPE_CHECKING:
     from gpuwise.demo.run import Demo
@@ -48,6 +49,13 @@ class ServiceOptions:
     seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw random numbers.")] = 0
     keep_days: Annotated[float, typer.Option(min=0, help="How long ended jobs and their logs are kept.")] = 30.0
     jobs_per_user: Annotated[int, typer.Option(min=1, help="Jobs a user may have that have not ended.")] = 50_000
+    as_user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ACCOUNT",
+            help="Account that jobs run as (for root only); submitter: that of their user.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,8 @@ def up_command(
         host=listen.host, port=listen.port, names=frozenset(listen.allow_host or ()), certificate=listen.tls_cert,
         key=listen.tls_key,
     )  # fmt: skip
+    if demo and service.as_user is not None:
+        raise GpuwiseError("--demo cannot be used with --as-user: the demo's jobs are yours; leave out one of them")
     deployment = LocalDeployment(_settings(service, notify, label or [], demo))
     _collect_garbage_seldom()
     show = _demo(deployment) if demo else None
@@ -155,6 +165,8 @@ def _announce(deployment: LocalDeployment, url: str, show: Demo | None) -> None:
     print(f"gpuwise is up at {url}  ({what}; policy {deployment.settings.policy})")
     for note in deployment.machine.notes:
         print(f"  note: {note}")
+    if deployment.warning:
+        print(f"gpuwise: warning: {deployment.warning}", file=sys.stderr, flush=True)
     if sys.stdout.isatty() or show is not None:  # a link that logs in does not belong in a log
         access = deployment.service.access
         code, _ = access.issue_code(access.by_token(deployment.token))

@@ -74,6 +74,11 @@ def check_machine(client: Client) -> None:
             f"{host['folder']}: you may not enter this folder, where the terminals of jobs are; it is another user's. "
             f"In its place {instead}"
         )
+    if host.get("uid") not in (None, os.geteuid()) and os.geteuid() != 0:
+        raise LiveError(
+            f"your jobs run as account {host['account']}, and only that account and root may use their terminals; run "
+            f"this command as {host['account']}, or {instead}"
+        )
 
 
 def _submit(client: Client, given: dict[str, Any]) -> str:

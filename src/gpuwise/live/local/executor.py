@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gpuwise.core.events import NodeRemoved, ReleaseRefused, WokeUp
 from gpuwise.core.observations import Observations
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.live.clock import Clock
+from gpuwise.live.local.accounts import Accounts
 from gpuwise.live.local.attempts.folders import Folders, attempt_token
 from gpuwise.live.local.attempts.launch import Launcher, LaunchSpec
 from gpuwise.live.local.attempts.limits import Cgroups
@@ -49,14 +51,19 @@ class LocalExecutor:
         secret: bytes,
         *,
         coalesce_s: float = 0.005,
+        accounts: Accounts | None = None,
     ) -> None:
         self._clock = clock
         self._coalesce_s = coalesce_s
         self._last_s = clock.now_s()
         self._folders = Folders(folder)
         self._cgroups = Cgroups.find(folder)
-        launcher = Launcher(self._folders, machine, self._cgroups)
-        self._messages = MessageSocket(launcher.socket, lambda uid, number: attempt_token(secret, uid, number))
+        launcher = Launcher(self._folders, machine, self._cgroups, accounts)
+        self._messages = MessageSocket(
+            launcher.socket,
+            lambda uid, number: attempt_token(secret, uid, number),
+            for_all=bool(folder.stat().st_mode & stat.S_IXOTH),
+        )
         self._watch = Watch(self._messages)
         self._reports = Reports(clock, self._folders)
         self.table = RunTable(machine, DesiredState(machine))

@@ -14,6 +14,7 @@ from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.observations import Cause, Details, Phase
 from gpuwise.devices.machine import DeviceInUseError, MachineError
 from gpuwise.live.clock import Clock
+from gpuwise.live.local.accounts import AccountError
 from gpuwise.live.local.attempts.endings import Ending
 from gpuwise.live.local.attempts.folders import Attempt, AttemptState, Exit, Folders
 from gpuwise.live.local.attempts.launch import LaunchSpec
@@ -225,7 +226,7 @@ class Reconciler:
         except DeviceInUseError as error:
             self._not_started(attempt.uid, want, Phase.REFUSED, Cause.BUSY, str(error))
             return
-        except MachineError as error:
+        except (MachineError, AccountError) as error:
             self._not_started(attempt.uid, want, Phase.FAILED, Cause.ERROR, str(error))
             return
         self._table.runs[attempt.folder] = run

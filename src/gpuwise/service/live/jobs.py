@@ -20,6 +20,7 @@ from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
 from gpuwise.live.job_records import is_over
+from gpuwise.live.local.accounts import Account, Accounts
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.audit import Audit
 from gpuwise.service.live.errors import InvalidError, NoAnswerError, NotFoundError
@@ -88,6 +89,7 @@ class Jobs:
         audit: Audit,
         estimates: Estimates,
         notifier: Notifier,
+        accounts: Accounts | None = None,
     ) -> None:
         self._controller = controller
         self._store = controller.store
@@ -96,6 +98,7 @@ class Jobs:
         self._audit = audit
         self._estimates = estimates
         self._notifier = notifier
+        self._accounts = accounts
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -134,6 +137,10 @@ class Jobs:
             return []
         return await self._workers.run(self._store.notifications, record.uid.partition("-")[0])
 
+    async def account(self, caller: Caller) -> Account | None:
+        """The account that the caller's jobs run as; None is that of the service."""
+        return await self._workers.run(self._accounts.of, caller.user) if self._accounts is not None else None
+
     async def why(self, caller: Caller, uid: str) -> WhyWaiting:
         """Why a job waits."""
         record = await self.job(caller, uid)
@@ -161,8 +168,18 @@ class Jobs:
     async def dry_run(self, caller: Caller, request: JobRequest) -> DryRun:
         """The forecast for a job; nothing is submitted."""
         self._notifier.check(request)
-        await self._workers.run(_check_folder, request)
+        await self._workers.run(self._check_place, request, caller.user)
         return await self._estimators.run(self._estimates.dry_run, request, caller.user)
+
+    def _check_place(self, request: JobRequest, user: str) -> None:
+        """Refuses a job that could not run on this machine: for want of an account, or of its working folder.
+
+        What an account may enter only that account can tell, so a job of another account finds out when it starts.
+        """
+        if self._accounts is None:
+            _check_folder(request)
+        else:
+            self._accounts.of(user)
 
     def is_over(self, uid: str) -> bool:
         """Whether a job has ended, for certain; reads the store."""
@@ -178,7 +195,7 @@ class Jobs:
 
         async def submitted() -> list[JobRecord]:
             self._notifier.check(request)
-            await self._workers.run(_check_folder, request)
+            await self._workers.run(self._check_place, request, caller.user)
             records = await result_of(self._controller.submit([request], caller.user, key))
             if key is not None and not _is_request_of(records, request):
                 raise NotPossibleError(f"the idempotency key {key!r} was used for another job; use a new one")

@@ -99,6 +99,10 @@ class ServiceInfo:
     notes: tuple[str, ...]
     """What a user should know about the machine."""
     started_at: float
+    account: str
+    """The account that the service runs as."""
+    jobs_run_as: str
+    """The account that jobs run as; ``submitter`` is that of their user."""
 
 
 class Overview:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwise.live.controller import Controller
+from gpuwise.live.local.accounts import Accounts
 from gpuwise.live.local.time_slices import Switching
 from gpuwise.service.live.access import Access
 from gpuwise.service.live.admin import Admin
@@ -34,11 +35,12 @@ class Service:
         info: ServiceInfo,
         switching: Callable[[], Switching],
         notifier: Notifier,
+        accounts: Accounts | None = None,
     ) -> None:
         self.workers, estimators = WorkerPool("worker", 4), WorkerPool("estimator", 2)
         self.access = Access(controller.store)
         self.audit = Audit(controller)
-        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates, notifier)
+        self.jobs = Jobs(controller, self.workers, estimators, self.audit, estimates, notifier, accounts)
         self.logs = JobLogs(jobs_folder)
         self.terminals = Terminals(self.jobs, jobs_folder)
         self.overview = Overview(controller, self.workers, estimators, estimates, readings, info, switching)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
 
 from gpuwise.core.errors import GpuwiseError
+from gpuwise.live.local.attempts.folders import PASSABLE, PRIVATE
+
+PRIVATE_FILE = 0o600
 
 
 def default_state_folder() -> Path:
@@ -20,10 +24,15 @@ def default_state_folder() -> Path:
 
 
 class StateFolder:
-    """A folder that only its owner may enter, used by one service at a time."""
+    """A folder that only its owner may enter, used by one service at a time.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+    Where jobs run as other accounts, these may pass through it to names that they know, and list nothing. It stays so
+    for as long as it is in use: their jobs may outlive the service that let them in.
+    """
+
+    def __init__(self, path: Path, *, passable: bool = False) -> None:
+        self.path = path.resolve() if passable else path.absolute()
+        self._passable = passable
         self.database = self.path / "gpuwise.db"
         self.jobs = self.path / "jobs"
         self.mps = self.path / "mps"
@@ -33,10 +42,13 @@ class StateFolder:
 
     def open(self) -> None:
         """Makes the folder if it is not there, and takes its lock."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         self._require_ours()
-        os.chmod(self.path, 0o700)
-        self.jobs.mkdir(mode=0o700, exist_ok=True)
+        if self._passable:
+            self._require_safe_way()
+        if not self._passable and stat.S_IMODE(self.path.stat().st_mode) != PASSABLE:
+            os.chmod(self.path, PRIVATE)
+        self.jobs.mkdir(mode=PRIVATE, exist_ok=True)
         self._lock = os.open(self.path / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,6 +57,35 @@ class StateFolder:
             raise GpuwiseError(
                 f"{self.path}: a gpuwise service uses this folder already; stop it, or choose another with --state"
             ) from None
+        if self._passable:
+            self._let_pass()
+
+    def _let_pass(self) -> None:
+        """Lets other accounts pass to the folders of jobs; all else in here was private by the mode of this folder."""
+        for entry in os.scandir(self.path):
+            if entry.is_file(follow_symlinks=False):
+                os.chmod(entry.path, PRIVATE_FILE)
+            elif entry.is_dir(follow_symlinks=False) and entry.name != self.jobs.name:
+                os.chmod(entry.path, PRIVATE)
+        for folder in (self.jobs, self.path):
+            folder.chmod(PASSABLE)
+
+    def _require_safe_way(self) -> None:
+        """Refuses a folder that jobs of other accounts cannot reach, or in whose place another can be put."""
+        for folder in self.path.parents:
+            found = folder.stat()
+            if not found.st_mode & stat.S_IXOTH:
+                raise GpuwiseError(
+                    f"{folder} may not be entered by other accounts, and jobs of --as-user have their folders in "
+                    f"{self.path}; choose another with --state /var/lib/gpuwise, and give other commands the same "
+                    "in GPUWISE_STATE"
+                )
+            others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+            if found.st_uid != os.geteuid() or others_write:
+                raise GpuwiseError(
+                    f"{folder} can be changed by others than root, who could replace {self.path}; choose another "
+                    "folder for --as-user with --state"
+                )
 
     def _require_ours(self) -> None:
         if (owner := self.path.stat().st_uid) != os.geteuid():

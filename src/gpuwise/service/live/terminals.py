@@ -20,9 +20,11 @@ class Terminals:
         self._jobs = jobs
         self._folder = folder
 
-    def host(self) -> dict[str, str]:
-        """The machine, by this start of it, and the folder of the jobs on it."""
-        return {"machine": boot_id(), "folder": str(self._folder)}
+    async def host(self, caller: Caller) -> dict[str, str | int | None]:
+        """The machine, by this start of it, the folder of the jobs on it, and who may use terminals of the caller."""
+        account = await self._jobs.account(caller)
+        name, uid = ("", None) if account is None else (account.name, account.uid)
+        return {"machine": boot_id(), "folder": str(self._folder), "account": name, "uid": uid}
 
     async def path(self, caller: Caller, uid: str) -> str:
         """The socket of a job's newest attempt; only its owner and administrators may use it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import re
 import secrets
 import time
@@ -22,6 +23,7 @@ from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock, Repeating
 from gpuwise.live.controller import Controller
+from gpuwise.live.local.accounts import ROOT, Accounts
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
 from gpuwise.live.profile import Alone, Profiler, alone
@@ -49,6 +51,10 @@ from gpuwise.store.sql import open_store
 log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
 TIMEOUT_S = 10.0
+JOBS_ARE_ROOT = (
+    "jobs run as root, whoever submits them, and can read every file of this machine, tokens of administrators among "
+    "them; start gpuwise up with --as-user submitter, or --as-user ACCOUNT"
+)
 COVERAGE = 0.5
 """Of the lower bounds of rates. At 90 % no job could share a GPU with a model that was never measured."""
 
@@ -78,6 +84,18 @@ class Settings:
     notify: NotifySettings = field(default_factory=NotifySettings)
     """Which addresses users may have notified of the ends of jobs."""
     coalesce_s: float = 0.005
+    as_user: str | None = None
+    """The account that jobs run as; ``submitter``: that of their user; None: that of the service."""
+
+    def accounts(self) -> Accounts | None:
+        """The accounts that jobs run as; None is that of the service."""
+        if self.as_user is None:
+            return None
+        if self.mps:
+            raise GpuwiseError(
+                "--mps cannot be used with --as-user: an MPS daemon serves one account at a time; leave out one of them"
+            )
+        return Accounts(self.as_user)
 
 
 class LocalDeployment:
@@ -85,7 +103,8 @@ class LocalDeployment:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.folder = StateFolder(settings.state)
+        self.accounts = settings.accounts()
+        self.folder = StateFolder(settings.state, passable=self.accounts is not None)
         make_engine = engine_maker(
             settings.policy, settings.placement, settings.seed, settings.round_s, mps=settings.mps
         )
@@ -120,8 +139,9 @@ class LocalDeployment:
         except ValueError:
             raise damaged(self.store, "table meta: secret is not a hexadecimal number") from None
         self.executor = LocalExecutor(
-            self.folder.path, self.machine, self.clock, self._launch_of, secret, coalesce_s=settings.coalesce_s
-        )
+            self.folder.path, self.machine, self.clock, self._launch_of, secret, coalesce_s=settings.coalesce_s,
+            accounts=self.accounts,
+        )  # fmt: skip
         return Controller(
             self.store,
             self.executor,
@@ -151,14 +171,21 @@ class LocalDeployment:
         info = ServiceInfo(
             placement=self.settings.placement or DEFAULT_PLACER,
             store=self.store.place,
-            notes=(*self.machine.notes, *filter(None, (self.generation.note,))),
+            notes=(*self.machine.notes, *filter(None, (self.generation.note, self.warning))),
             started_at=time.time(),
+            account=owner_name(),
+            jobs_run_as=self.settings.as_user or owner_name(),
         )
         estimates = Estimates(self.controller, make_engine, self.clock)
         return Service(
             self.controller, self.folder.jobs, estimates, self._read_devices, info, self.executor.switching,
-            self.notifier,
+            self.notifier, self.accounts,
         )  # fmt: skip
+
+    @property
+    def warning(self) -> str:
+        """What the owner should know of how jobs run; empty is nothing."""
+        return JOBS_ARE_ROOT if self.accounts is None and os.geteuid() == ROOT else ""
 
     def _read_devices(self) -> Mapping[Where, Reading]:
         running = self.controller.ask(lambda intake: self.executor.processes()).result(TIMEOUT_S)
@@ -214,7 +241,7 @@ def engine_maker(
 def launch_spec(record: JobRecord) -> LaunchSpec:
     """What the executor needs to launch a job."""
     index = record.request.array[0] if "-" in record.uid else None
-    return LaunchSpec(record.request, record.gpu_memory_bytes, index)
+    return LaunchSpec(record.request, record.gpu_memory_bytes, index, record.user)
 
 
 def owner_name() -> str:

@@ -54,10 +54,13 @@ class Ending:
         phase, cause = judge(ended, goal, left_as_asked=left, final=final, why=why, no_memory=no_memory)
         described = ""
         if phase is Phase.FAILED:
-            limit, last = finite(attempt.read("launch"), "memory_bytes"), last_line(tail(output, offset))
+            launch, last = attempt.read("launch"), last_line(tail(output, offset))
+            limit, account = finite(launch, "memory_bytes"), launch.get("account")
             described = describe(ended, cause, why=why, limit_bytes=limit, last_line=last)
+            if ended.doing and isinstance(account, dict):
+                described = f"as account {text(account, 'name')}: {described}"
         peak = peak_memory_bytes(ended, group) if stand_in else run.gpu_memory_bytes or None
-        saved = attempt.read("saved") if phase is Phase.SUSPENDED else {}
+        saved = attempt.read_from_job("saved") if phase is Phase.SUSPENDED else {}
         kept = (finite(saved, "step"), finite(saved, "steps") or None) if "step" in saved else None
         return cls(ended, phase, cause, described, peak, kept)
 
@@ -140,6 +143,8 @@ _DOING = {
     "chdir": "enter its working folder",
     "confine": "set its limits",
     "log": "write its log",
+    "account": "change to its account",
+    "give": "give its folders to its account",
 }
 
 

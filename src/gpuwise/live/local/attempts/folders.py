@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuwise.core.commands import Placement
 from gpuwise.engine.journal import placement_of
+from gpuwise.live.local.accounts import Account
 from gpuwise.live.local.supervisor import files
 
 FORMAT = 1
@@ -25,6 +26,10 @@ FORMAT = 1
 TOKEN_LENGTH = 32
 LARGEST_ERRNO = 4095
 """The kernel has no larger error numbers."""
+JOB = "job"
+"""In an attempt's folder: the folder that its job writes to."""
+PRIVATE, PASSABLE = 0o700, 0o711
+"""Modes of folders: nobody else may enter; every account may pass to names that it knows."""
 LEAVE, PAUSE, RUN = "leave", "pause", "run"
 """What control.json may ask of a job."""
 NOT_ITS_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
@@ -145,9 +150,19 @@ class Attempt:
         most_bytes = files.LARGEST_LAUNCH_BYTES if name == "launch" else files.LARGEST_BYTES
         return files.read_json(self.folder / f"{name}.json", most_bytes)
 
-    def write(self, name: str, found: Mapping[str, Any]) -> None:
-        """Replaces one of its JSON files."""
-        files.write_json(self.folder / f"{name}.json", found)
+    def write(self, name: str, found: Mapping[str, Any], group: int | None = None) -> None:
+        """Replaces one of its JSON files; a group may read it, if one is given."""
+        files.write_json(self.folder / f"{name}.json", found, group)
+
+    @property
+    def job_folder(self) -> Path:
+        """What its job writes to; the whole folder if an earlier version of gpuwise started it."""
+        own = self.folder / JOB
+        return own if own.is_dir() else self.folder
+
+    def read_from_job(self, name: str) -> dict[str, Any]:
+        """The object in a JSON file of its job; empty if there is none."""
+        return files.read_json(self.job_folder / f"{name}.json")
 
     def exit(self) -> Exit:
         """How it ended; of a file that cannot be read, nothing is known."""
@@ -162,28 +177,30 @@ class Attempt:
 
     def ask(self, want: str) -> None:
         """Writes what the job itself shall do."""
-        self.write("control", {"seq": whole(self.read("control"), "seq") + 1, "want": want})
+        owner = os.lstat(self.job_folder)
+        group = owner.st_gid if owner.st_uid != os.geteuid() else None
+        self.write("control", {"seq": whole(self.read("control"), "seq") + 1, "want": want}, group)
 
     def left_as_asked(self) -> bool:
         """Whether it saved its state and left because it was asked to.
 
         Its exit code does not say so: a launcher such as torchrun replaces that of its workers by its own.
         """
-        return 1 <= whole(self.read("saved"), "seq") <= whole(self.read("control"), "seq")
+        return 1 <= whole(self.read_from_job("saved"), "seq") <= whole(self.read("control"), "seq")
 
     @property
     def can_suspend(self) -> bool:
         """Whether its job saves its state when asked to leave."""
-        return self.read("sdk").get("can_suspend") is True
+        return self.read_from_job("sdk").get("can_suspend") is True
 
     @property
     def can_pause(self) -> bool:
         """Whether its job stands still between two steps when asked; SDKs from before time slices do not say so."""
-        return self.read("sdk").get("can_pause") is True
+        return self.read_from_job("sdk").get("can_pause") is True
 
     def is_paused(self, seq: int) -> bool:
         """Whether its job says that it stands still, as it was asked to by the request of this number."""
-        return whole(self.read("paused"), "seq") == seq
+        return whole(self.read_from_job("paused"), "seq") == seq
 
     def place(self) -> tuple[int, Placement]:
         """Which placement of its job it runs for, counted from 1, and where that is."""
@@ -224,7 +241,7 @@ class Folders:
         self.root = root
         self._live = root / "live"
         for folder in (root, self._live, root / "jobs"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
 
     def job(self, uid: str) -> Path:
         """The folder of a job."""
@@ -253,7 +270,7 @@ class Folders:
         """What the last checkpoint of a job keeps: its steps done, and in all if it says so."""
         latest = files.read_json(self.checkpoint(uid) / "latest.json")
         named = text(latest, "file")
-        if named and ("/" in named or not os.path.exists(self.checkpoint(uid) / named)):  # or it cannot be looked for
+        if named and ("/" in named or not os.path.lexists(self.checkpoint(uid) / named)):  # or it cannot be looked for
             return 0.0, None
         return finite(latest, "step"), finite(latest, "steps") or None
 
@@ -262,10 +279,26 @@ class Folders:
         aside = self.root / "jobs" / f"{uid}.{time.time_ns()}.old"
         return self.job(uid).rename(aside)
 
-    def make(self, attempt: Attempt) -> None:
-        """Makes an attempt's folders; from now on it counts as live."""
-        for folder in (attempt.folder, self.checkpoint(attempt.uid), self.job(attempt.uid) / "work"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def work(self, uid: str) -> Path:
+        """The working folder of a job that named none."""
+        return self.job(uid) / "work"
+
+    def make(self, attempt: Attempt, account: Account | None = None) -> None:
+        """Makes an attempt's folders; from now on it counts as live.
+
+        What is in the job's own folders may be an account's; the way to them never is, so that no account can put
+        anything else in their place.
+        """
+        for folder in (self.job(attempt.uid), attempt.folder.parent, attempt.folder):
+            folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            if account is not None:
+                folder.chmod(PASSABLE)
+        for folder in (self.checkpoint(attempt.uid), self.work(attempt.uid), attempt.folder / JOB):
+            folder.mkdir(mode=PRIVATE, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (attempt.folder / JOB / "control.json").symlink_to(os.path.join(os.pardir, "control.json"))
+        if account is not None:
+            os.chown(attempt.folder / JOB, account.uid, account.gid, follow_symlinks=False)
         (self._live / attempt.name).touch(mode=0o600)
 
     def close(self, attempt: Attempt) -> None:

@@ -17,13 +17,16 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.engine.journal import plain
 from gpuwise.live.file_limit import ORIGINAL_FILES
-from gpuwise.live.local.attempts.folders import FORMAT, Attempt, Folders
+from gpuwise.live.local.accounts import Account, Accounts
+from gpuwise.live.local.attempts.folders import FORMAT, JOB, Attempt, Folders
 from gpuwise.live.local.attempts.limits import Cgroups, limits_of, memory_limit_bytes
 
 INHERITED = (
     "PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV",
 )  # fmt: skip
 """What a job sees of the controller's own environment, with LC_*; the rest, secrets above all, it never sees."""
+OF_THE_SERVICE = ("TMPDIR",)
+"""Not for a job of another account, which may not write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class LaunchSpec:
     memory_bytes: float = 0.0
     """What it is forecast to need on each GPU; 0 is unknown."""
     array_index: int | None = None
+    user: str = ""
+    """Whose job it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,15 @@ class Launcher:
     folders: Folders
     machine: Machine
     cgroups: Cgroups | None
+    accounts: Accounts | None = None
+    """None: jobs run as the account of the service."""
 
     def write(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> None:
         """Makes an attempt's folder with all that its supervisor needs to start it."""
         request, machine = spec.request, self.machine
-        self.folders.make(attempt)
+        account = self.accounts.of(spec.user) if self.accounts is not None else None
+        self.folders.make(attempt, account)
+        environment = self._environment(attempt, token, spec, placement, account)
         memory_bytes = memory_limit_bytes(request, spec.memory_bytes, placement, machine)
         limits = limits_of(self.cgroups, attempt.name, memory_bytes, machine.cores(placement))
         attempt.write(
@@ -78,8 +87,9 @@ class Launcher:
                 "uid": attempt.uid,
                 "attempt": attempt.number,
                 "token": token,
-                "processes": self._processes(attempt, token, spec, placement),
-                "cwd": request.workdir or str(self.folders.job(attempt.uid) / "work"),
+                "processes": self._processes(environment, spec, placement),
+                "cwd": request.workdir or str(self.folders.work(attempt.uid)),
+                "folders": [str(self.folders.work(attempt.uid)), str(self.folders.checkpoint(attempt.uid))],
                 "output": str(self.folders.output(attempt.uid)),
                 "socket": str(self.socket),
                 "rlimits": {"RLIMIT_NOFILE": ORIGINAL_FILES, **limits.rlimits},
@@ -89,6 +99,7 @@ class Launcher:
                 "time_limit_s": request.time_limit_s,
                 "per_gpu": request.processes is Processes.PER_GPU,
                 "placement": plain(placement),
+                **({"account": account.launched()} if account is not None else {}),
                 **({"terminal": request.terminal} if request.terminal else {}),
                 **({"task_gpus": task_gpus(request)} if placement.tasks else {}),
             },
@@ -117,9 +128,8 @@ class Launcher:
             return self.task_affinity(tasks_of(placement, attempt.read("launch")["task_gpus"]), placement)
         return self.affinity(per_gpu, placement)
 
-    def _processes(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> list[dict[str, Any]]:
+    def _processes(self, common: dict[str, str], spec: LaunchSpec, placement: Placement) -> list[dict[str, Any]]:
         request = spec.request
-        common = self._environment(attempt, token, spec, placement)
         if placement.tasks:
             return self._task_processes(spec, common, placement)
         per_gpu = request.processes is Processes.PER_GPU
@@ -154,14 +164,16 @@ class Launcher:
         """What the one device of a process changes; on GPUs every process sees all, and takes the one of its rank."""
         return self.machine.environment(part) if self.machine.stand_in else {}
 
-    def _environment(self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement) -> dict[str, str]:
+    def _environment(
+        self, attempt: Attempt, token: str, spec: LaunchSpec, placement: Placement, account: Account | None
+    ) -> dict[str, str]:
         devices = [self.machine.devices[node][device].uuid for node, device in placement.devices()]
         given = {
             "GPUWISE_JOB_ID": attempt.uid,
             "GPUWISE_ATTEMPT": str(attempt.number),
             "GPUWISE_TOKEN": token,
             "GPUWISE_SOCKET": str(self.socket),
-            "GPUWISE_ATTEMPT_DIR": str(attempt.folder),
+            "GPUWISE_ATTEMPT_DIR": str(attempt.folder / JOB),
             "GPUWISE_CHECKPOINT_DIR": str(self.folders.checkpoint(attempt.uid)),
             "GPUWISE_GPUS": str(placement.gpus),
             "GPUWISE_DEVICES": ",".join(devices),
@@ -169,7 +181,7 @@ class Launcher:
         if spec.array_index is not None:
             given["GPUWISE_ARRAY_INDEX"] = str(spec.array_index)
         shown = self.machine.environment(as_asked(placement, spec.request), memory_bytes=spec.memory_bytes)
-        return inherited(spec.request.env) | dict(spec.request.env) | given | shown
+        return inherited(spec.request.env, account) | dict(spec.request.env) | given | shown
 
 
 def tasks_of(placement: Placement, gpus: Mapping[str, int]) -> list[Task]:
@@ -194,12 +206,17 @@ def task_gpus(request: JobRequest) -> dict[str, int]:
     return {role.name: role.gpus for role in request.roles}
 
 
-def inherited(own: Mapping[str, str]) -> dict[str, str]:
-    """The part of our own environment that jobs may see; a venv of ours is none of a job with a PATH of its own."""
+def inherited(own: Mapping[str, str], account: Account | None = None) -> dict[str, str]:
+    """The part of our own environment that jobs may see; a venv of ours is none of a job with a PATH of its own.
+
+    A job of another account has that account's home, name and shell.
+    """
     found = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
     if "PATH" in own:
         found.pop("VIRTUAL_ENV", None)
-    return found
+    if account is None:
+        return found
+    return {name: value for name, value in found.items() if name not in OF_THE_SERVICE} | account.environment()
 
 
 def as_asked(placement: Placement, request: JobRequest) -> Placement:

@@ -102,15 +102,18 @@ def _number(found: Mapping[str, Any], name: str) -> float | None:
 
 
 class MessageSocket:
-    """A datagram socket in a folder that only its owner may enter."""
+    """A datagram socket that only its owner may write to, or every account on this machine.
 
-    def __init__(self, path: Path, token_of: TokenOf) -> None:
+    Messages say which attempt they are from, and prove it by its token, which only the attempt's account can read.
+    """
+
+    def __init__(self, path: Path, token_of: TokenOf, *, for_all: bool = False) -> None:
         self.path = path
         self._token_of = token_of
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        self._inode = _bind(self._socket, path)
+        self._inode = _bind(self._socket, path, 0o666 if for_all else 0o600)
         self._refused: set[tuple[str, int]] = set()
         """Attempts of which it was logged that their messages are not understood."""
 
@@ -151,7 +154,7 @@ class MessageSocket:
                 self.path.unlink()
 
 
-def _bind(box: socket.socket, path: Path) -> int:
+def _bind(box: socket.socket, path: Path, mode: int) -> int:
     """Binds to a path that may be longer than an address can be; what was there is replaced. The socket's inode."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -159,7 +162,7 @@ def _bind(box: socket.socket, path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh, dir_fd=folder)
         box.bind(f"/proc/self/fd/{folder}/{fresh}")
-        os.chmod(fresh, 0o600, dir_fd=folder)
+        os.chmod(fresh, mode, dir_fd=folder)
         os.rename(fresh, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         return os.stat(path.name, dir_fd=folder).st_ino
     finally:

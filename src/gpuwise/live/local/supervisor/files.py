@@ -55,14 +55,17 @@ def read_json(path: AnyPath, most_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_json(path: AnyPath, found: Mapping[str, Any]) -> None:
-    """Replaces a file; what is in the way where it is prepared is removed."""
+def write_json(path: AnyPath, found: Mapping[str, Any], group: int | None = None) -> None:
+    """Replaces a file; what is in the way where it is prepared is removed. A group may read it, if one is given."""
     folder, name = os.path.split(path)
     fresh = os.path.join(folder, f".{name}.{os.getpid()}")
     if os.path.lexists(fresh):
         os.unlink(fresh)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(found).encode())
+        if group is not None:
+            os.fchown(file.fileno(), -1, group)
+            os.fchmod(file.fileno(), 0o640)
     os.replace(fresh, path)
 
 
@@ -136,8 +139,11 @@ def insist(action: Callable[..., None], *arguments: Any, **options: Any) -> None
             time.sleep(1.0)
 
 
-def open_output(log: str) -> int:
-    """Input from nowhere, both outputs to the end of the log; how long that is already."""
+def open_output(log: str, owner: dict[str, Any] | None = None) -> int:
+    """Input from nowhere, both outputs to the end of the log; how long that is already.
+
+    The log becomes its owner's, so that processes of that account can open it by name, as /dev/stderr does.
+    """
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -148,6 +154,8 @@ def open_output(log: str) -> int:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
+        if owner and found.st_nlink == 1:  # by a second name it may be another's file
+            os.fchown(handle, owner["uid"], owner["gid"])
         os.set_blocking(handle, True)
         for target in (1, 2):
             os.dup2(handle, target)

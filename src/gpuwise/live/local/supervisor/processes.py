@@ -9,6 +9,8 @@ import os
 import resource
 import signal
 
+from .account import become_account
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
     from collections.abc import Callable
@@ -35,15 +37,18 @@ def become(
         os.setsid()
         if enter_terminal is not None:
             enter_terminal()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent:
-            doing = "confine"
-            confine(process, launch)
-            doing = "chdir"
-            os.chdir(launch["cwd"])
-            doing = "exec"
-            restore_signals()
-            os.execvpe(process["argv"][0], process["argv"], process["env"])
+        die_with(parent)
+        doing = "confine"
+        confine(process, launch)
+        if launch.get("account"):
+            doing = "account"
+            become_account(launch["account"])
+            die_with(parent)  # a change of account ends that
+        doing = "chdir"
+        os.chdir(launch["cwd"])
+        doing = "exec"
+        restore_signals()
+        os.execvpe(process["argv"][0], process["argv"], process["env"])
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else errno.EINVAL
         os.write(complaints, json.dumps({"doing": doing, "errno": number}).encode() + b"\n")
@@ -62,6 +67,13 @@ def confine(process: dict[str, Any], launch: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, name), (limit, hard))
     if process.get("affinity"):
         os.sched_setaffinity(0, process["affinity"])
+
+
+def die_with(parent: int) -> None:
+    """Lets the kernel kill this process when its parent ends, and ends it if the parent is gone already."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(NOT_EXECUTED)
 
 
 def restore_signals() -> None:

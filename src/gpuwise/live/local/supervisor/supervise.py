@@ -15,10 +15,10 @@ import sys
 import time
 
 if __name__ != "__main__":
-    from . import files, processes
+    from . import account, files, processes
 else:  # run as a file: only what is beside it is imported, since all of gpuwise would take too long
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from supervisor import files, processes  # type: ignore[import-not-found,no-redef]
+    from supervisor import account, files, processes  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for each attempt
@@ -96,7 +96,10 @@ class Supervisor:
         """Starts all processes, or none."""
         doing = "log"
         try:
-            started = {"at": time.time(), "offset": files.open_output(self.launch["output"])}
+            owner = self.launch.get("account")
+            started = {"at": time.time(), "offset": files.open_output(self.launch["output"], owner)}
+            doing = "give"
+            self.give_folders(owner)
             doing = "start"
             self.trouble = self.fork()
         except OSError as error:
@@ -107,6 +110,14 @@ class Supervisor:
         files.insist(files.commit, "started", started | {"pids": self.alive})
         self.notify("started")
         self.carry_out_order()
+
+    def give_folders(self, owner: dict[str, Any] | None) -> None:
+        """Gives the job's folders to the account it runs as; an earlier attempt may have run as another."""
+        if os.geteuid() == account.ROOT:
+            uid, gid = (owner["uid"], owner["gid"]) if owner else (os.geteuid(), os.getegid())
+            for folder in self.launch.get("folders", ()):
+                if owner or not os.path.islink(folder):  # only a job of root itself could put a link there
+                    account.give(folder, uid, gid)
 
     def fork(self) -> dict[str, Any] | None:
         """Makes the processes, and returns once each runs its program; else what went wrong with one."""
@@ -133,7 +144,9 @@ class Supervisor:
             return None
         from importlib import import_module  # what it needs takes milliseconds to load, and most jobs have none
 
-        terminal: Terminal = import_module(f"{files.__package__}.terminal").Terminal(self.launch["terminal"])
+        terminal: Terminal = import_module(f"{files.__package__}.terminal").Terminal(
+            self.launch["terminal"], self.launch.get("account")
+        )
         return terminal
 
     def serve(self, terminal: Terminal) -> None:

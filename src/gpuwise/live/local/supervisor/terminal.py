@@ -21,6 +21,7 @@ import threading
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to load
     from collections.abc import Callable
+    from typing import Any
 
 SOCKET = "terminal.sock"
 PIPE = "pipe"
@@ -56,7 +57,7 @@ def take_frames(received: bytearray) -> list[tuple[bytes, bytes]]:
 class Terminal:
     """Both ends of a job's input and output, until its processes are started."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, owner: dict[str, Any] | None = None) -> None:
         self.is_pty = kind != PIPE
         if self.is_pty:
             self.master, slave = os.openpty()
@@ -72,7 +73,15 @@ class Terminal:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(SOCKET)  # relative to the attempt's folder: its whole path may be too long
         os.chmod(SOCKET, 0o600)
+        if owner:
+            self._give(owner["uid"], owner["gid"])
         self.listener.listen(1)
+
+    def _give(self, uid: int, gid: int) -> None:
+        """Lets an account connect, and its processes open their input and output by name, as /dev/stderr does."""
+        os.chown(SOCKET, uid, gid, follow_symlinks=False)
+        for handle in set(self.theirs):
+            os.fchown(handle, uid, -1)
 
     def enter(self) -> None:
         """Makes it the input and output of this process, which leads a session of its own."""
