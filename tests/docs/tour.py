@@ -30,6 +30,7 @@ from pathlib import Path
 
 from gpuwise.cli.client.http import connect
 from gpuwise.cli.show.jobs import resolved
+from gpuwise.service.live.up import JOBS_ARE_ROOT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tour.md"
 PATIENCE_S = 60.0
@@ -48,7 +49,7 @@ ERASED = re.compile(r"[^\n]*\n\x1b\[1A\x1b\[2K|[^\n]*\x1b\[2K")
 """A progress bar, which is erased when it is done."""
 EXIT_CODE = "(exit code {})"
 USER, HOME, HOST = "ada", "/home/ada", "box"
-"""How the user, the home directory and the machine are called on the page."""
+"""How the user, the home directory and the machine are called on the page, where nobody is root."""
 
 MASKS = [
     (re.compile(pattern), name)
@@ -143,7 +144,7 @@ class Terminal:
         if command.endswith("&"):
             written += self._until(re.escape(READY))[0] + READY
         shown = STYLE.sub("", ERASED.sub("", CURSOR.sub("", written)))
-        lines = [self._renamed(line.rstrip()) for line in shown.split("\n")]
+        lines = [self._renamed(line.rstrip()) for line in shown.split("\n") if JOBS_ARE_ROOT not in line]
         while lines and not lines[-1]:
             lines.pop()
         return lines + ([EXIT_CODE.format(code)] if code != "0" else [])
