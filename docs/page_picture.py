@@ -42,7 +42,8 @@ def login_link(demo: subprocess.Popen[str]) -> str:
 def take(page: Page, link: str) -> None:
     page.goto(link)
     page.get_by_text(JOB).first.wait_for()
-    page.wait_for_timeout(1200)
+    page.get_by_role("button", name="Tasks of array").first.click()
+    page.locator("tr.task progress").nth(1).wait_for()
     PICTURE.parent.mkdir(exist_ok=True)
     page.screenshot(path=PICTURE)
 

@@ -57,11 +57,19 @@ export const arrayName = ({ job, array }) =>
     h("a", { class: "job", href: arrayHref(array.id) }, h("b", {}, array.id), " ", h("span", {}, job.name || ""),
       h("small", {}, `array, ${count(array.tasks)} tasks here`)));
 
+// Whether a row is below that of its array, which may be on the page before.
+const isTaskIn = ({ rows, offset }) => {
+  const heads = new Set(rows.filter(({ array }) => array).map(({ array }) => array.id));
+  return ({ job }) => {
+    const [number, index] = job.id.split("-");
+    return index !== undefined && (heads.has(number) || (offset > 0 && opened.has(number)));
+  };
+};
+
 // Columns are [heading, cell(job), class, what the server sorts by, cell(row) of an array].
-const rowOf = (columns, ofArray) => (row) => {
+const rowOf = (columns, isTask) => (row) => {
   const cells = row.array ? columns.map(([text, , kind, , cell]) => [text, () => (cell ? cell(row) : "–"), kind]) : columns;
-  const isTask = !ofArray && opened.has(row.job.id.split("-")[0]) && row.job.id.includes("-");
-  return h("tr", { "data-key": row.array ? `array-${row.array.id}` : `row-${row.job.id}`, class: row.array ? "array" : isTask && "task" },
+  return h("tr", { "data-key": row.array ? `array-${row.array.id}` : `row-${row.job.id}`, class: row.array ? "array" : isTask(row) && "task" },
     cells.map(cellOf(row.job)));
 };
 
@@ -89,7 +97,7 @@ export const jobTable = (name, title, { caption, order, columns, limit, array, n
       ? h("table", { class: "list", "data-key": "table" },
           h("caption", { class: "unseen" }, caption, !tables[name].sort && order && `, ${order}`),
           h("thead", {}, h("tr", {}, columns.map(heading(name)))),
-          h("tbody", {}, answer.rows.map(rowOf(columns, array))))
+          h("tbody", {}, answer.rows.map(rowOf(columns, isTaskIn(answer)))))
       : empty(...[nothing].flat()),
     pager(name, caption, answer, limit));
 };
