@@ -16,6 +16,7 @@ from gpuwise.api.access.authentication import Rates
 from gpuwise.api.access.limits import Rate
 from gpuwise.api.app import ApiSettings, create_app
 from gpuwise.core.records import UserRole
+from gpuwise.service.live.notify.settings import NotifySettings
 from running import Person, Running
 
 EXAMPLES = 10
@@ -39,7 +40,8 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
     """A service with jobs of all kinds, to be sent anything."""
     many = Rate(per_s=1e6, burst=1e6)
     settings = ApiSettings(rates=Rates(requests=many, failures=many))
-    service = Fuzzed(tmp_path_factory.mktemp("fuzzed"), settings, devices=16)
+    silent = NotifySettings(hosts=frozenset())  # webhooks of any form, but no host is posted to
+    service = Fuzzed(tmp_path_factory.mktemp("fuzzed"), settings, devices=16, notify=silent)
     try:
         service.prepare()
         yield service
