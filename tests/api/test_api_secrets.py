@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from typing import Any
 
 import pytest
 
+from gpuwise.core.job.request import JobRequest
 from running import Person, Running
 
 SECRET = "hunter2-0f3a"
@@ -24,10 +26,12 @@ def everything(running: Running, person: Person, uid: str) -> str:
     return "".join(answer.text for answer in answers)
 
 
-def test_the_job_gets_a_value_and_others_its_name(running: Running) -> None:
+def test_the_job_gets_a_value_and_others_its_name(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     command = ("sh", "-c", 'printf "%s" "$HF_TOKEN" | tr a-z A-Z')
-    uid = running.bob.submit(*command, env={"HF_TOKEN": SECRET, "LR": "0.125"})
-    assert running.bob.ended(uid)["status"] == "succeeded"
+    with caplog.at_level(logging.DEBUG):
+        uid = running.bob.submit(*command, env={"HF_TOKEN": SECRET, "LR": "0.125"})
+        assert running.bob.ended(uid)["status"] == "succeeded"
+    assert SECRET not in caplog.text
     assert running.bob.get(f"/v1/jobs/{uid}/logs").text == SECRET.upper()
     assert running.bob.job(uid)["env"] == {"HF_TOKEN": "***", "LR": "***"}
     for person in (running.bob, running.ada):
@@ -36,6 +40,10 @@ def test_the_job_gets_a_value_and_others_its_name(running: Running) -> None:
     lines = running.deployment.store.lines(after=0, limit=100_000)
     assert any(line.uid == uid for line in lines)
     assert not any(SECRET in line.body for line in lines)
+    document, _ = running.deployment.store.recover()
+    assert document is not None
+    assert SECRET not in document.body
+    assert SECRET not in repr(JobRequest(command=command, env={"HF_TOKEN": SECRET}))
 
 
 @pytest.mark.parametrize(

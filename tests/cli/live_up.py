@@ -168,8 +168,13 @@ class Up:
         """The id of a new job."""
         return self.right("submit", *args).strip()
 
-    def on_terminal(self, *args: str, width: int = 80, leave_after: str | None = None) -> tuple[int, str]:
-        """Exit code of a command on a terminal, and what it wrote; Ctrl-C after it has written something."""
+    def on_terminal(
+        self, *args: str, width: int = 80, leave_after: str | None = None, colours_only: bool = False
+    ) -> tuple[int, str]:
+        """Exit code of a command on a terminal, and what it wrote; Ctrl-C after it has written something.
+
+        Control sequences are left out; with ``colours_only`` only those that set colours.
+        """
         ours, theirs = pty.openpty()
         environment = {**self.environment, "COLUMNS": str(width), "LINES": "40", "TERM": "xterm"}
         process = subprocess.Popen([*COMMAND, *args], cwd=self.home, env=environment, stdout=theirs, stderr=theirs)
@@ -181,7 +186,7 @@ class Up:
                 process.send_signal(signal.SIGINT)
                 leave_after = None
         os.close(ours)
-        text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written.decode())
+        text = re.sub(r"\x1b\[[\d;?]*m" if colours_only else r"\x1b\[[\d;?]*[A-Za-z]", "", written.decode())
         return process.wait(PATIENCE_S), text.replace("\r\n", "\n")
 
 

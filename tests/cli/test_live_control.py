@@ -190,6 +190,25 @@ def test_why_names_the_jobs_that_have_the_gpus(up: Up) -> None:
     up.end_job(busy, go)
 
 
+def test_usage_leaves_out_the_time_in_which_a_job_was_suspended(up: Up) -> None:
+    uid, go = up.begin_job("paused", queue="paused", gpu_frac=0.5)
+    until(lambda: up.runs(uid), "the job to run")
+    up.right("suspend", uid)
+    until(lambda: up.status(uid) == "suspended", "it to be suspended")
+    up.right("resume", uid)
+    until(lambda: up.runs(uid), "it to run again")
+    up.right("requeue", uid)
+    until(lambda: len(up.job(uid)["launches"]) == 3 and up.runs(uid), "the third attempt")
+    up.end_job(uid, go)
+    launches = until(lambda: all((found := up.job(uid)["launches"])[at]["ended_at"] for at in range(3)) and found, "")
+    assert [each["outcome"] for each in launches] == ["suspended", "requeued", "succeeded"]
+    assert launches[1]["started_at"] > launches[0]["ended_at"]
+    rows = {row["queue"]: row for row in up.json("usage", "--by", "queue")}
+    ran_s = sum(each["ended_at"] - each["started_at"] for each in launches)
+    assert rows["paused"]["allocated_gpu_s"] == pytest.approx(0.5 * ran_s, abs=0.01)
+    assert rows["paused"]["jobs"] == 1
+
+
 def test_usage_counts_what_jobs_had(up: Up) -> None:
     uid = up.submit("--queue", "metered", "--gpus", "2", "sleep", "1")
     assert up.run("wait", uid).code == 0

@@ -92,22 +92,26 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def test_a_terminal_is_not_written_to_by_jobs(up: Up) -> None:
-    hostile = f"begin {CLIPBOARD}{TITLE}middle\x9d0;c1\x9c end\n"
-    uid = up.submit("--gpus", "1", "--", "printf", "%s", hostile)
-    until(lambda: up.status(uid) == "succeeded", "the job to end")
+    hostile = f"begin {CLIPBOARD}{TITLE}middle\x9d0;c1\x9c{ESC}[2J{ESC}[31m\x9b2J end\n"
+    body = {"command": ["sh", "-c", 'printf "%s" "$0"; exit 3', hostile]}  # without a name: that is its command
+    uid = connect(state=up.state).post("jobs", body=body)["jobs"][0]["id"]
+    until(lambda: up.status(uid) == "failed", "the job to end")
+    body = {"command": ["sh", "-c", "sleep 60", hostile]}
+    running = connect(state=up.state).post("jobs", body=body)["jobs"][0]["id"]
+    until(lambda: up.runs(running), "the other job to run")
     assert up.right("logs", uid) == hostile  # a pipe gets the bytes as they are
     for verb in (("logs", uid), ("logs", "-f", uid), ("logs", "--tail", "1", uid)):
-        assert up.on_terminal(*verb) == (0, "begin middle end\n")
-    for verb in (
-        ("show", uid),
-        ("show", uid, "-o", "csv"),
-        ("queue", "-a"),
-        ("queue", "-a", "-o", "wide"),
-        ("why", uid),
-    ):
-        code, text = up.on_terminal(*verb)
-        assert code == 0
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text.replace("\r", "")), verb
+        assert up.on_terminal(*verb, colours_only=True) == (0, "begin middle end\n")
+    verbs = (
+        f"show {uid}", f"show {running}", f"show {uid} -o csv", "queue -a", "queue -a -o wide", "queue -a -o csv",
+        f"why {uid}", f"why {running}", f"why {running} -o csv", "top --once", "events --after 0", "events -o csv",
+        "audit", f"suspend {running}", f"resume {running}", f"update {running} --priority 2", f"wait {uid}",
+        f"requeue {uid}", f"cancel {running}",
+    )  # fmt: skip
+    for verb in verbs:
+        _, text = up.on_terminal(*verb.split(), width=250, colours_only=True)
+        assert text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text.replace("\r", "")), verb
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _SQLITE = {
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_READONLY: f"it is read-only; {_MODE}",
     sqlite3.SQLITE_CANTOPEN: f"it cannot be opened; {_MODE}",
-    sqlite3.SQLITE_NOTADB: f"it is damaged, or not a gpuwise database; name another file, or {RESTORE}",
+    sqlite3.SQLITE_NOTADB: f"it is not a gpuwise database, or is damaged; name another file, or {RESTORE}",
     sqlite3.SQLITE_CORRUPT: f"it is damaged; {RESTORE}",
     sqlite3.SQLITE_CONSTRAINT: _CONTRADICTION,
 }

@@ -95,6 +95,7 @@ def existing_jobs(client: Client, ids: Sequence[str]) -> list[Job]:
     known = {job["id"] for job in found} | {array_of(job) for job in found}
     for each in ids:
         if each not in known:
+            client.get("jobs", each)  # where it says if a record is damaged, which lists leave out
             raise NoSuchJobError(f"there is no job {each!r}")
     return found
 

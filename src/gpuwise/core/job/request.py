@@ -56,7 +56,7 @@ class JobRequest(JobNeeds):
         help="Variables of its environment; names may not begin with GPUWISE_.", option="env", metavar="KEY[=VALUE]",
         option_help="A variable for the job; KEY alone copies yours.",
         written='names with values, such as LR = "0.1"', secret=True,
-    )] = field(default_factory=dict)
+    )] = field(default_factory=dict, repr=False)
     name: Annotated[str, Property(
         help="What its user calls it.", noun="letters, digits and -_./:@+", pattern=NAME_PATTERN, option="name",
         option_help="What the job is called.", written="letters, digits and -_./:@+",
