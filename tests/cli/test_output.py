@@ -261,7 +261,9 @@ def test_a_terminal_gets_a_table(terminal: Callable[..., str]) -> None:
 @pytest.mark.parametrize("kind", ["xterm", "dumb"])
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_results_fit_a_terminal_without_words_cut_in_two(terminal: Callable[..., str], width: int, kind: str) -> None:
-    lines = terminal("simulate", "gen:gavel?jobs=9&rate=1", "--cluster", "2x8:V100", width=width, kind=kind).splitlines()
+    lines = terminal(
+        "simulate", "gen:gavel?jobs=9&rate=1", "--cluster", "2x8:V100", width=width, kind=kind
+    ).splitlines()
     (heading,) = [line for line in lines if line.split()[:1] == ["policy"]]
     assert max(map(len, lines)) <= width
     assert re.split(" {2,}", heading.strip())[:3] == ["policy", "jobs", "avg jct"]
