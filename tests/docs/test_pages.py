@@ -84,9 +84,10 @@ def mentioned() -> dict[str, set[str]]:
 
 
 def joined_commands(page: Path) -> str:
-    """The code of a page, with continued lines joined."""
+    """The code of a page, with continued lines joined and without what commands print."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(sh|console)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = ["\n".join(re.findall(r"^[$>] (.*)$", block, re.M)) if of == "console" else block for of, block in found]
     blocks = [re.sub(r" # .*", "", block) for block in blocks]
     return "\n".join(blocks + re.findall(r"`(gpuwise [^`\n]+)`", text))
 

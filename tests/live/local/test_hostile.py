@@ -328,8 +328,8 @@ def test_a_supervisor_that_ends_is_not_mistaken_for_one_with_its_number(tmp_path
 def test_processes_are_moved_by_their_rank_when_one_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[tuple[int, list[int]]] = []
     monkeypatch.setattr(processes, "pin", lambda pids, cores: pinned.append((pids[0], cores)))
-    monkeypatch.setattr(processes, "signal_all", lambda which: None)
-    supervisor = supervise.Supervisor({})
+    monkeypatch.setattr(processes, "signal_all", lambda which, token: None)
+    supervisor = supervise.Supervisor({"token": "a token"})
     supervisor.ranks, supervisor.alive = [2**22 + 1, 2**22 + 2, 2**22 + 3], [2**22 + 2, 2**22 + 3]
     supervisor.resume([[0], [1], [2]])
     assert pinned == [(2**22 + 2, [1]), (2**22 + 3, [2])]

@@ -133,5 +133,6 @@ def _property(name: str, value: float | None) -> str:
 
     if name == "priority":
         return f"priority {value}"
-    label, shown = ("time limit", format_duration) if name == "time_limit_s" else ("deadline", moment)
-    return f"{label} {'none' if value is None else shown(value)}"
+    if name == "time_limit_s":
+        return f"time limit {'none' if value is None else format_duration(value)}"
+    return f"deadline {moment(value) or 'none'}"

@@ -28,7 +28,7 @@ from gpuwise.live.local.attempts.limits import processes_of
 from gpuwise.live.local.attempts.runs import LAUNCH_S, LOOK_AGAIN_S, Run
 from gpuwise.live.local.supervisor import supervise
 from gpuwise.live.local.supervisor.files import read_json
-from gpuwise.live.local.supervisor.processes import boot_id, start_time, stat_of
+from gpuwise.live.local.supervisor.processes import boot_id, carries, start_time, stat_of
 from gpuwise.live.local.watch import SupervisorHandle, Watch
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def kill_leftovers(token: str, group: Path | None) -> int:
     """Kills all that carry an attempt's token in their environment or are in its control group; how many there were."""
     members = set(processes_of(group)) if group is not None else set()
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return sum(_kill(pid, token, group) for pid in numbers if pid in members or _carries(pid, token))
+    return sum(_kill(pid, token, group) for pid in numbers if pid in members or carries(pid, token))
 
 
 def _kill(pid: int, token: str, group: Path | None) -> bool:
@@ -177,7 +177,7 @@ def _kill(pid: int, token: str, group: Path | None) -> bool:
     except OSError:
         return False
     try:
-        if not _carries(pid, token) and (group is None or pid not in processes_of(group)):
+        if not carries(pid, token) and (group is None or pid not in processes_of(group)):
             return False
         if stat_of(pid)[0] == ZOMBIE:
             return False
@@ -187,12 +187,3 @@ def _kill(pid: int, token: str, group: Path | None) -> bool:
         return False
     finally:
         os.close(handle)
-
-
-def _carries(pid: int, token: str) -> bool:
-    """Whether a process was started with a token; one that has ended, or is not ours, was not."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"GPUWISE_TOKEN={token}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False

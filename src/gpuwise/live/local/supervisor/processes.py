@@ -142,19 +142,55 @@ def next_ended() -> int | None:
     return found.si_pid if found is not None else None
 
 
-def descendants(root: int) -> list[int]:
-    """The children of a process and theirs, parents first."""
-    children: dict[int, list[int]] = {}
+def all_processes() -> dict[int, tuple[int, int]]:
+    """The parent of every process, and when it was started."""
+    found: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                children.setdefault(int(stat_of(name)[1]), []).append(int(name))
+                fields = stat_of(name)
+                found[int(name)] = int(fields[1]), int(fields[19])
             except (OSError, IndexError):
                 continue
-    found = list(children.get(root, ()))
+    return found
+
+
+def below(roots: list[int], known: dict[int, tuple[int, int]]) -> list[int]:
+    """The children of some processes and theirs, parents first."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in known.items():
+        children.setdefault(parent, []).append(pid)
+    found = [child for root in roots for child in children.get(root, ())]
     for each in found:
         found += children.get(each, ())
     return found
+
+
+def descendants(root: int) -> list[int]:
+    """The children of a process and theirs, parents first."""
+    return below([root], all_processes())
+
+
+def members(token: str) -> list[int]:
+    """The processes of this supervisor's attempt: its descendants, and what others started with the attempt's token.
+
+    A container is started by its engine's daemon; its processes have the token in their environment, or an ancestor
+    that has it. What is older than this supervisor is not looked at.
+    """
+    me, known = os.getpid(), all_processes()
+    since, ours = known[me][1], below([me], known)
+    others = known.keys() - {me, *ours}
+    elsewhere = [pid for pid in others if known[pid][1] >= since and carries(pid, token)]
+    return list(dict.fromkeys(ours + elsewhere + below(elsewhere, known)))
+
+
+def carries(pid: int, token: str) -> bool:
+    """Whether a process has an attempt's token in its environment; one that has ended, or is not ours, has not."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"GPUWISE_TOKEN={token}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def machine_oom_kills() -> int:
@@ -174,16 +210,26 @@ def signal_group(leader: int, which: int) -> None:
         return
 
 
-def signal_all(which: int) -> None:
-    """Signals every descendant, those that come into being meanwhile too."""
-    seen: set[int] = set()
-    while new := [pid for pid in descendants(os.getpid()) if pid not in seen]:
-        seen.update(new)
+def signal_all(which: int, token: str) -> dict[int, int | None]:
+    """Signals every process of the attempt, those that come into being meanwhile too; all with their start times."""
+    seen: dict[int, int | None] = {}
+    while new := [pid for pid in members(token) if pid not in seen]:
+        seen |= {pid: start_time(pid) for pid in new}
         for pid in new:
             try:
                 os.kill(pid, which)
             except (ProcessLookupError, PermissionError):
                 continue
+    return seen
+
+
+def is_running(pid: int, started: int | None) -> bool:
+    """Whether a process that was started at a time has not ended; one that ends has no environment any more."""
+    try:
+        fields = stat_of(pid)
+        return int(fields[19]) == started and fields[0] != b"Z"
+    except (OSError, IndexError):
+        return False
 
 
 def pin(pids: list[int], cores: list[int]) -> None:

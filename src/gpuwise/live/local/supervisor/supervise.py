@@ -70,6 +70,8 @@ class Supervisor:
         self.trouble: dict[str, Any] | None = None
         """What kept it from being started."""
         self.deadline = math.inf
+        self.killed: dict[int, int | None] = {}
+        """Processes that were killed, with their start times."""
         self.oom_kills = processes.machine_oom_kills()
         self.mail: socket | None = None
         self.relay: Relay | None = None
@@ -220,7 +222,7 @@ class Supervisor:
 
     def park(self) -> None:
         """Stops the processes and sees to it that they have stopped: one that was just ending ends instead."""
-        processes.signal_all(signal.SIGSTOP)
+        processes.signal_all(signal.SIGSTOP, self.launch["token"])
         gives_up = time.monotonic() + STOP_S
         while time.monotonic() < gives_up and not all(processes.has_stopped(pid) for pid in self.alive):
             time.sleep(0.001)
@@ -232,7 +234,7 @@ class Supervisor:
             for pid, cores in zip(self.ranks, affinity, strict=True):
                 if cores and pid in self.alive:
                     processes.pin([pid, *processes.descendants(pid)], cores)
-        processes.signal_all(signal.SIGCONT)
+        processes.signal_all(signal.SIGCONT, self.launch["token"])
 
     def end(self, grace_s: float) -> None:
         """Asks the processes to end, now or by a deadline."""
@@ -244,7 +246,7 @@ class Supervisor:
                 processes.signal_group(pid, signal.SIGTERM)
                 if self.relay is not None:  # an interactive shell ignores SIGTERM
                     processes.signal_group(pid, signal.SIGHUP)
-            processes.signal_all(signal.SIGCONT)
+            processes.signal_all(signal.SIGCONT, self.launch["token"])
 
     def kill(self) -> None:
         """Kills everything there is of the attempt."""
@@ -253,7 +255,7 @@ class Supervisor:
             processes.write_if_possible(f"{self.launch['cgroup']}/cgroup.kill", "1")
         for pid in self.alive:
             processes.signal_group(pid, signal.SIGKILL)
-        processes.signal_all(signal.SIGKILL)
+        self.killed |= processes.signal_all(signal.SIGKILL, self.launch["token"])
 
     def clear_away(self) -> None:
         """Kills what the processes left behind, and returns when there is nothing left."""
@@ -261,12 +263,19 @@ class Supervisor:
             try:
                 ended = processes.next_ended()
             except ChildProcessError:
-                return
+                if not self.has_members():
+                    return
+                ended = None
             if ended is not None:
                 self.collect(ended)
             else:
                 self.kill()
                 signal.sigtimedwait(AWAITED, 0.1)
+
+    def has_members(self) -> bool:
+        """Whether processes of the attempt are left, such as those of a container that was killed and still ends."""
+        ending = any(processes.is_running(pid, started) for pid, started in self.killed.items())
+        return ending or bool(processes.members(self.launch["token"]))
 
     def outcome(self) -> dict[str, Any]:
         """What exit.json says; of several processes, the first that failed counts."""
