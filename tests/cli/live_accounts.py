@@ -118,9 +118,7 @@ class AccountsUp(Up):
         self._clients: dict[str, Client] = {}
         self._tokens: dict[str, str] = {}
         copy = folder / "python" / "gpuwise"  # the sources may be where other accounts cannot enter
-        copy.mkdir(parents=True)
-        shutil.copy(SOURCE / "__init__.py", copy)
-        shutil.copytree(SOURCE / "sdk", copy / "sdk")
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("*.json", "*.toml", "static", "__pycache__"))
         self.python_path = str(copy.parent)
         super().__init__(folder)
 

@@ -159,6 +159,12 @@ class Up:
         assert (answer.code, answer.err) == (0, ""), answer
         return answer.out
 
+    def new_token(self, user: str, *options: str) -> str:
+        """The secret of a new token of another user; what is said of the account of their jobs is left aside."""
+        answer = self.run("tokens", "create", user, *options)
+        assert answer.code == 0, answer
+        return answer.out.strip()
+
     def json(self, *args: str) -> list[dict[str, Any]]:
         """What a command lists."""
         found: list[dict[str, Any]] = json.loads(self.right(*args, "-o", "json"))

@@ -33,7 +33,7 @@ def owners_id(up: Up) -> str:
 
 
 def test_a_user_rotates_their_token(up: Up) -> None:
-    old = {"GPUWISE_API_TOKEN": up.right("tokens", "create", "bob", "--expires", "1h").strip()}
+    old = {"GPUWISE_API_TOKEN": up.new_token("bob", "--expires", "1h")}
     (token,) = json.loads(up.right("tokens", "list", "-o", "json", **old))
     new = {"GPUWISE_API_TOKEN": up.right("tokens", "rotate", token["id"], "--grace", "1h", **old).strip()}
     for each in (old, new):
@@ -51,7 +51,7 @@ def test_a_user_rotates_their_token(up: Up) -> None:
 
 
 def test_a_token_that_expired_is_refused_with_the_time(up: Up) -> None:
-    brief = {"GPUWISE_API_TOKEN": up.right("tokens", "create", "cy", "--expires", "1s").strip()}
+    brief = {"GPUWISE_API_TOKEN": up.new_token("cy", "--expires", "1s")}
     until(lambda: up.run("queue", **brief).code == 4, "the token to expire")
     refused = up.run("queue", **brief)
     assert "this token expired at 20" in refused.err

@@ -98,9 +98,9 @@ def test_without_the_option_it_can_and_root_is_warned(ada: Person) -> None:
             secret = (service.state / "token").read_text().strip()
             service.succeeds(stolen := service.script(ada, STEAL, service.state / "token"))
             assert secret in service.printed(stolen)
-            assert "warning: jobs run as root, whoever submits them" in service.log()
+            assert "warning: jobs of all users run as root" in service.log()
             assert "--as-user submitter" in service.log()
-            (note,) = [each for each in service.get("status")["notes"] if "jobs run as root" in each]
+            (note,) = [each for each in service.get("status")["notes"] if "run as root" in each]
             assert "--as-user" in note
             answer = service.run("tokens", "create", "cy")
             assert answer.code == 0
@@ -257,7 +257,7 @@ def test_jobs_that_could_only_run_as_root_are_refused(up: AccountsUp) -> None:
     answer = up.run("submit", "--", "id")
     assert answer.code != 0
     assert "user 'root': account 'root' is root, as which no job runs; submit with the token of a user" in answer.err
-    secret = up.right("tokens", "create", "nobody-of-that-name").strip()
+    secret = up.new_token("nobody-of-that-name")
     for command in (("submit",), ("submit", "--dry-run"), ("run",)):
         answer = up.run(*command, "--", "id", GPUWISE_API_TOKEN=secret)
         assert answer.code != 0

@@ -191,7 +191,7 @@ def test_the_limits_of_a_queue(up: Up) -> None:
 
 def test_another_users_token(up: Up) -> None:
     mine, go = up.begin_job("mine", gpu_frac=0.5)
-    secret = up.right("tokens", "create", "bob", "--expires", "1h").strip()
+    secret = up.new_token("bob", "--expires", "1h")
     bob = {"GPUWISE_API_TOKEN": secret}
     (shown,) = json.loads(up.right("show", mine, "-o", "json", **bob))
     assert (shown["id"], shown["name"], shown["command"]) == (mine, "", [])

@@ -301,7 +301,7 @@ def test_a_server_on_another_machine_is_refused_before_anything_is_submitted(up:
 
 
 def test_only_its_owner_is_shown_where_a_terminal_is(up: Up) -> None:
-    secret = up.right("tokens", "create", "bob", "--role", "user").split()[-1]
+    secret = up.new_token("bob", "--role", "user")
     seat = Seat(up, "--", "sh", "-c", "echo ready; read line")
     seat.sees("ready")
     owner = connect(state=up.state)

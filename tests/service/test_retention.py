@@ -10,7 +10,7 @@ import pytest
 
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import Batch, JobRecord
-from gpuwise.service.live.retention import DAY_S, Retention
+from gpuwise.service.live.retention import DAY_S, Retention, remove_tree
 from gpuwise.store.sql import SqlStore, open_store
 
 NOW = 1000 * DAY_S
@@ -38,3 +38,31 @@ def test_old_jobs_go_with_their_folders(store: SqlStore, tmp_path: Path) -> None
     assert {job.uid for job in store.jobs()} == {"2", "3"}
     # 4 and 5 belong to no job; 5 is too new to be deleted: its job may be about to be written.
     assert {folder.name for folder in jobs.iterdir()} == {"2", "3", "5"}
+
+
+def test_a_folder_is_deleted_whatever_its_job_has_put_there(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    (kept / "file").touch()
+    (folder := tmp_path / "1").mkdir()
+    (folder / "link").symlink_to(kept)
+    os.mkfifo(folder / "pipe")
+    inner = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):  # deeper than Python recurses, and than a path may be long
+        os.mkdir("deeper", dir_fd=inner)
+        inner, outer = os.open("deeper", os.O_RDONLY, dir_fd=inner), inner
+        os.close(outer)
+    os.symlink(kept, "link", dir_fd=inner)
+    os.mkfifo("pipe", dir_fd=inner)
+    os.close(inner)
+    remove_tree(folder)
+    assert not folder.exists()
+    assert (kept / "file").exists()
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    (kept / "file").touch()
+    (tmp_path / "1").symlink_to(kept)
+    with pytest.raises(OSError, match="1"):
+        remove_tree(tmp_path / "1")
+    assert (kept / "file").exists()

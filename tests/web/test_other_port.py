@@ -159,7 +159,7 @@ def test_a_link_of_another_user_asks_before_it_takes_the_place_of_a_session(
 ) -> None:
     page = logged_in(open_page, up.right("page").strip())
     owner = page.locator("header .soft").first.inner_text()
-    bob = up.right("tokens", "create", "bob").strip()
+    bob = up.new_token("bob")
     for answer, expected in (("Keep it", owner), ("Log in as bob", "bob, user")):
         page.goto(up.right("page", GPUWISE_API_TOKEN=bob).strip())
         page.get_by_role("dialog").get_by_role("button", name=answer).click()

@@ -52,7 +52,7 @@ log = logging.getLogger("gpuwise.up")
 FALLBACK_POLICY = "fifo"
 TIMEOUT_S = 10.0
 JOBS_ARE_ROOT = (
-    "jobs run as root, whoever submits them, and can read every file of this machine, tokens of administrators among "
+    "jobs of all users run as root, and can read every file of this machine, tokens of administrators among "
     "them; start gpuwise up with --as-user submitter, or --as-user ACCOUNT"
 )
 COVERAGE = 0.5

@@ -29,7 +29,7 @@ LARGEST_ERRNO = 4095
 JOB = "job"
 """In an attempt's folder: the folder that its job writes to."""
 PRIVATE, PASSABLE = 0o700, 0o711
-"""Modes of folders: nobody else may enter; every account may pass to names that it knows."""
+"""Modes of folders: only their owner may enter; every account may pass to names that it knows."""
 LEAVE, PAUSE, RUN = "leave", "pause", "run"
 """What control.json may ask of a job."""
 NOT_ITS_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)

@@ -55,7 +55,7 @@ def give(folder: str, uid: int, gid: int) -> None:
 
 
 def _give_content(folder: int, owner: int, uid: int, gid: int, depth: int) -> None:
-    if depth == 0:
+    if depth < 0:
         raise OSError(errno.ELOOP, "too many folders within folders")
     with os.scandir(folder) as found:
         names = [each.name for each in found]
