@@ -122,10 +122,10 @@ def test_a_receiver_that_is_away_is_notified_when_it_is_there_also_after_a_resta
     assert "secret" not in (up.state.parent / "up.log").read_text()
 
 
-def test_the_service_ends_at_once_while_receivers_do_not_answer(
+def test_a_service_that_ends_while_a_receiver_does_not_answer_sends_it_again_later(
     up: Notifying, receive: Callable[..., Receiver]
 ) -> None:
-    """When it ends it does not wait for them: a try that was over would be counted."""
+    """A try that the end of the service cuts short is not counted."""
     receiver = receive(0, 200)
     uid = up.submit("--notify", f"{receiver.url}/x", "--", "true")
     until(lambda: receiver.received, "the request to be under way")

@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -140,15 +141,22 @@ def test_an_array_is_one_message_with_the_numbers_of_its_tasks(
 def test_what_is_said_has_one_line_however_the_job_failed(store: SqlStore) -> None:
     end(store, "1", "https://a/x", status="failed", why_ended="a\r\nBcc: eve@host\x1b[2J" + "x" * 9999)
     (note,) = store.notifications("1")
-    found = message_of(store, note, "1000.0")
-    assert found is not None
-    text = found[1].text
+    _, message = message_of(store, note, "1000.0")
+    text = message.text
     assert text.isprintable()
     assert len(text) < 700
-    mail = letter("gpuwise@host", "ada@host", found[1])
+    mail = letter("gpuwise@host", "ada@host", message)
     assert mail["To"] == "ada@host"
     assert mail["Bcc"] is None
     assert len(mail.as_bytes().split(b"\n\n", 1)[0].splitlines()) < 20
+
+
+def test_a_notification_whose_job_cannot_be_read_is_kept_and_tried_again(store: SqlStore, notify: Notify) -> None:
+    note = Notification(uid="9", position=0, user="a", destination="d", created_at=1e12, next_at=0.0)
+    store.commit(Batch(notifications=[note]))
+    notify()
+    failed = wait_for(lambda: (note := store.notifications("9")[0]).tries > 1 and note, "two tries", PATIENCE_S)
+    assert failed.error == "its job cannot be read"
 
 
 def test_a_key_is_that_of_one_end_and_one_address(store: SqlStore) -> None:
@@ -157,7 +165,7 @@ def test_a_key_is_that_of_one_end_and_one_address(store: SqlStore) -> None:
     notes = [*store.notifications("1"), *store.notifications("2")]
 
     def keys(deployment: str) -> list[str]:
-        return [found[1].key for note in notes if (found := message_of(store, note, deployment))]
+        return [message_of(store, note, deployment)[1].key for note in notes]
 
     assert len({*keys("1000.0"), *keys("2000.0")}) == 6
     again = keys("1000.0")
@@ -261,6 +269,37 @@ def test_a_receiver_that_never_answers_delays_no_other_and_not_the_end(
     assert not sender._thread.is_alive()
     assert not slow.released.is_set()
     assert len(store.notifications("1")) == 1, "that one is sent again by the next service"
+
+
+SENDER = """
+import sys
+from gpuwise.service.live.notify.notifier import Notifier, Schedule
+from gpuwise.service.live.notify.settings import NotifySettings
+from gpuwise.store.sql import open_store
+
+store = open_store(sys.argv[1])
+notifier = Notifier(store, NotifySettings(frozenset(("127.0.0.1",))), "1000.0", schedule=Schedule(timeout_s=600.0))
+sys.stdin.readline()
+notifier.close()
+store.close()
+"""
+
+
+def test_a_process_that_sends_ends_at_once_while_a_receiver_does_not_answer(
+    store: SqlStore, receive: Callable[..., Receiver]
+) -> None:
+    """The time-out is ten times as long as this test waits."""
+    slow = receive(0)
+    end(store, "1", f"{slow.url}/x")
+    command = [sys.executable, "-c", SENDER, store.place]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            bodies(slow, 1)
+            _, errors = process.communicate("\n", timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")
+    assert not slow.released.is_set()
 
 
 def test_some_are_sent_at_a_time_and_few_of_a_user(store: SqlStore, notify: Notify) -> None:

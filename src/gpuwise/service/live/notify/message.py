@@ -10,6 +10,7 @@ from typing import Any
 from gpuwise.core.notification import Notification
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.units import format_duration
+from gpuwise.service.live.notify.errors import NotSentError
 
 MOST_REASON_CHARS = 500
 STATUSES = ("failed", "cancelled", "succeeded")
@@ -33,11 +34,11 @@ class Message:
         return {"text": self.text, "key": self.key, **self.facts}
 
 
-def message_of(store: Store, notification: Notification, deployment: str) -> tuple[str, Message] | None:
-    """The address of a notification and what it says; None if its job is not known any more."""
+def message_of(store: Store, notification: Notification, deployment: str) -> tuple[str, Message]:
+    """The address of a notification, and what it says."""
     records = store.jobs(uids=[notification.uid], limit=1)
     if not records or notification.position >= len(records[0].request.notify):
-        return None
+        raise NotSentError("its job cannot be read")
     record = records[0]
     facts = _array(store, record, notification) if "-" in record.uid else _job(store, record)
     named = f"{deployment}/{notification.uid}/{facts['attempt']}/{notification.position}"

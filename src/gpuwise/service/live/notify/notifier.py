@@ -157,10 +157,7 @@ class Notifier:
             self._record(lambda: self._store.delete_notification(notification.uid, notification.position))
 
     def _send(self, notification: Notification) -> None:
-        found = message_of(self._store, notification, self._deployment)
-        if found is None:
-            return
-        address, message = found
+        address, message = message_of(self._store, notification, self._deployment)
         if address.startswith(MAIL):
             self._mail.send(address.removeprefix(MAIL), message)
         else:
