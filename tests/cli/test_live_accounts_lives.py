@@ -163,8 +163,9 @@ os.symlink(secret, attempt + "/control.json")
 os.mkfifo(attempt + "/sdk.json")
 os.symlink("/dev/zero", attempt + "/paused.json")
 os.symlink(secret, attempt + "/saved.json")
-os.symlink(secret, checkpoint + "/latest.json")
-os.symlink("/", checkpoint + "/step")
+if not os.path.lexists(checkpoint + "/latest.json"):  # by the attempt before
+    os.symlink(secret, checkpoint + "/latest.json")
+    os.symlink("/", checkpoint + "/step")
 for name in ("output.log", "attempts", "work", "checkpoint"):  # nothing of this may succeed
     for attack in (os.unlink, os.rmdir, lambda path: os.rename(path, path + "2")):
         try: attack(job + "/" + name); print("replaced", name)
