@@ -143,11 +143,13 @@ time.sleep(600)
 def test_nothing_outlives_a_supervisor_that_is_killed(up: AccountsUp, ada: Person, is_service_up: bool) -> None:
     job = up.script(ada, FAMILY)
     up.says(job, "runs\n" * 3)
-    claim = up.state / "jobs" / job / "attempts" / "1" / "claim"
+    attempt = up.state / "jobs" / job / "attempts" / "1"
+    (first,) = json.loads((attempt / "started.json").read_text())["pids"]
     if not is_service_up:
         up.kill()
-    os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+    os.kill(json.loads((attempt / "claim").read_text())["pid"], signal.SIGKILL)
     if not is_service_up:
+        until(lambda: first not in ada.processes(), "the kernel to end what the supervisor had started")
         up.start()
     assert up.ended(job) == "failed"
     assert "its supervisor was lost" in up.get("jobs", job)["why_ended"]
@@ -163,8 +165,9 @@ os.symlink(secret, attempt + "/control.json")
 os.mkfifo(attempt + "/sdk.json")
 os.symlink("/dev/zero", attempt + "/paused.json")
 os.symlink(secret, attempt + "/saved.json")
-os.symlink(secret, checkpoint + "/latest.json")
-os.symlink("/", checkpoint + "/step")
+if not os.path.lexists(checkpoint + "/latest.json"):  # by the attempt before
+    os.symlink(secret, checkpoint + "/latest.json")
+    os.symlink("/", checkpoint + "/step")
 for name in ("output.log", "attempts", "work", "checkpoint"):  # nothing of this may succeed
     for attack in (os.unlink, os.rmdir, lambda path: os.rename(path, path + "2")):
         try: attack(job + "/" + name); print("replaced", name)
