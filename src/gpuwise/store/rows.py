@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
-from gpuwise.core.records import AttemptRecord, JobRecord, QueueRecord, StoreError, TokenRecord, UserRole
+from gpuwise.core.records import (
+    AttemptRecord,
+    AttemptUse,
+    JobRecord,
+    JournalLine,
+    QueueRecord,
+    StoreError,
+    TokenRecord,
+    UserRole,
+)
 from gpuwise.store.schema import NO_INDEX
 
+log = logging.getLogger("gpuwise.store")
 Row = tuple[Any, ...]
 Record = TypeVar("Record")
 
@@ -40,6 +51,29 @@ def storable(value: Any) -> Any:
             return value
         return _UNSTORABLE.sub("\ufffd", value)
     return None if value != value else value
+
+
+class RecordReader:
+    """Makes records of rows; one that cannot be read is left out and mentioned, and does not hide the others."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self.unreadable: dict[str, str] = {}
+        """What was left out, and why."""
+
+    def read(self, rows: Sequence[Any], make: Callable[[Any], Record], what: str) -> list[Record]:
+        """The records of rows whose first column names them."""
+        found = []
+        for row in rows:
+            try:
+                check_texts(row)
+                found.append(make(row))
+            except (StoreError, ValueError, TypeError) as error:
+                name = f"{what} {row[0]}"
+                if name not in self.unreadable:
+                    self.unreadable[name] = str(error)
+                    log.error("store %s: %s cannot be read and is left out: %s", self._place, name, error)
+        return found
 
 
 def check_texts(row: Sequence[Any]) -> None:
@@ -86,6 +120,16 @@ def plain_rows(records: Sequence[Any]) -> list[Row]:
     """The rows of records of one kind that are stored field by field."""
     values = attrgetter(*names_of(type(records[0])))
     return [tuple(map(storable, values(record))) for record in records]
+
+
+def attempt_use(row: Sequence[Any]) -> AttemptUse:
+    """The use of a row."""
+    return AttemptUse(*row)
+
+
+def journal_line(row: Sequence[Any]) -> JournalLine:
+    """The journal line of a row."""
+    return JournalLine(*row)
 
 
 def attempt_record(row: Sequence[Any]) -> AttemptRecord:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Executable, and_, delete, func, select, text
 
@@ -35,12 +34,15 @@ from gpuwise.store.migrations import migrate
 from gpuwise.store.place import locate
 from gpuwise.store.prune import prune_jobs, prune_lines
 from gpuwise.store.rows import (
+    RecordReader,
     Row,
     attempt_record,
+    attempt_use,
     check_texts,
     command_digest,
     job_record,
     job_row,
+    journal_line,
     plain_record,
     plain_rows,
     queue_record,
@@ -65,8 +67,6 @@ from gpuwise.store.schema import (
 )
 from gpuwise.store.statements import SELECT_JOBS, WriteStatements, newest_jobs, next_notification
 
-log = logging.getLogger("gpuwise.store")
-Record = TypeVar("Record")
 MAX_UIDS = 10_000
 """The most jobs that may be listed by id at once."""
 _LAST_NUMBER = "store.last_job_number"
@@ -92,8 +92,8 @@ class SqlStore(Store):
     def __init__(self, database: Database) -> None:
         self.database = database
         self._writes = WriteStatements.for_dialect(database.dialect)
-        self.unreadable: dict[str, str] = {}
-        """Rows that lists leave out since they cannot be read, and why."""
+        self._records = RecordReader(self.place)
+        self.unreadable = self._records.unreadable
 
     def __repr__(self) -> str:
         return f"SqlStore({self.place!r})"
@@ -205,7 +205,7 @@ class SqlStore(Store):
             rows = self.database.read(
                 newest_jobs(user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=size)
             )
-            found += self._readable(rows, job_record, "job")
+            found += self._records.read(rows, job_record, "job")
             if len(rows) < size or len(found) >= _clamped(limit):
                 return found
             before = rows[-1][0]
@@ -238,7 +238,7 @@ class SqlStore(Store):
     def attempts(self, uid: str) -> list[AttemptRecord]:
         """The launches of a job, oldest first."""
         query = select(attempts).where(attempts.c.uid == storable(uid)).order_by(attempts.c.number)
-        return self._readable(self.database.read(query), attempt_record, "attempt of job")
+        return self._records.read(self.database.read(query), attempt_record, "attempt of job")
 
     def attempts_between(self, since: float, until: float) -> list[AttemptUse]:
         """The launches, of all jobs, that ran at some time between two Unix times."""
@@ -246,7 +246,7 @@ class SqlStore(Store):
         of_job = (jobs.c.uid, jobs.c.user, jobs.c.queue), (jobs.c.gpu_util_frac, jobs.c.gpu_util_source)
         query = select(*of_job[0], *own, *of_job[1]).join_from(attempts, jobs, attempts.c.uid == jobs.c.uid)
         overlap = (attempts.c.started_at < until, attempts.c.ended_at.is_(None) | (attempts.c.ended_at > since))
-        return self._readable(self.database.read(query.where(*overlap)), _attempt_use, "attempt of job")
+        return self._records.read(self.database.read(query.where(*overlap)), attempt_use, "attempt of job")
 
     def lines(self, *, after: int = 0, uid: str | None = None, limit: int = 1000) -> list[JournalLine]:
         """Journal lines after a sequence number, in order."""
@@ -254,7 +254,7 @@ class SqlStore(Store):
         if uid is not None:
             query = query.where(journal.c.uid == storable(uid))
         query = query.order_by(journal.c.sequence).limit(_clamped(limit))
-        return self._readable(self.database.read(query), _journal_line, "journal line")
+        return self._records.read(self.database.read(query), journal_line, "journal line")
 
     def last_sequence(self) -> int:
         """The sequence number of the newest line; 0 is none."""
@@ -292,7 +292,7 @@ class SqlStore(Store):
     def tokens(self) -> list[TokenRecord]:
         """All tokens, revoked ones too."""
         rows = self.database.read(select(tokens).order_by(tokens.c.created_at, tokens.c.id))
-        return self._readable(rows, token_record, "token")
+        return self._records.read(rows, token_record, "token")
 
     def put_queue(self, queue: QueueRecord) -> None:
         """Adds or changes a queue."""
@@ -305,7 +305,7 @@ class SqlStore(Store):
 
     def queues(self) -> list[QueueRecord]:
         """All queues that have limits, by name."""
-        found = self._readable(self.database.read(select(queues)), queue_record, "queue")
+        found = self._records.read(self.database.read(select(queues)), queue_record, "queue")
         return sorted(found, key=lambda queue: queue.name)
 
     def audit(self, *, before: int | None = None, limit: int = 100) -> list[tuple[int, AuditEntry]]:
@@ -327,32 +327,10 @@ class SqlStore(Store):
         return str(rows[0][0]) if rows else None
 
     def _jobs(self, query: Executable) -> list[JobRecord]:
-        return self._readable(self.database.read(query), job_record, "job")
-
-    def _readable(self, rows: Sequence[Any], read: Callable[[Any], Record], what: str) -> list[Record]:
-        """The records of rows; one that cannot be read is left out and mentioned, and does not hide the others."""
-        found = []
-        for row in rows:
-            try:
-                check_texts(row)
-                found.append(read(row))
-            except (StoreError, ValueError, TypeError) as error:
-                name = f"{what} {row[0]}"
-                if name not in self.unreadable:
-                    self.unreadable[name] = str(error)
-                    log.error("store %s: %s cannot be read and is left out: %s", self.place, name, error)
-        return found
+        return self._records.read(self.database.read(query), job_record, "job")
 
     def _value(self, query: Executable) -> Any:
         return self.database.read(query)[0][0]
-
-
-def _attempt_use(row: Sequence[Any]) -> AttemptUse:
-    return AttemptUse(*row)
-
-
-def _journal_line(row: Sequence[Any]) -> JournalLine:
-    return JournalLine(*row)
 
 
 def _clamped(number: int) -> int:
