@@ -16,7 +16,7 @@ from gpuwise.api.access.connection_limits import ConnectionLimits
 from gpuwise.api.access.connections import protocol
 from gpuwise.api.app import LOOPBACK, ApiSettings, create_app
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.live.file_limit import raise_file_limit
+from gpuwise.live.open_files import raise_file_limit
 from gpuwise.service.live.service import Service
 
 BACKLOG = 2048

@@ -16,10 +16,10 @@ from gpuwise.core.job.shape import task_counts
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.devices.machine import Machine
 from gpuwise.engine.journal import plain
-from gpuwise.live.file_limit import ORIGINAL_FILES
 from gpuwise.live.local.accounts import Account, Accounts
 from gpuwise.live.local.attempts.folders import FORMAT, JOB, Attempt, Folders
 from gpuwise.live.local.attempts.limits import Cgroups, limits_of, memory_limit_bytes
+from gpuwise.live.open_files import ORIGINAL_FILES
 
 INHERITED = (
     "PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV",
