@@ -76,7 +76,7 @@ def test_a_name_of_several_jobs_is_refused_with_their_ids(up: Up) -> None:
 
 
 def test_a_name_means_a_job_of_ones_own_even_to_an_administrator(up: Up) -> None:
-    bob = {"GPUWISE_API_TOKEN": up.right("tokens", "create", "bob").strip()}
+    bob = {"GPUWISE_API_TOKEN": up.new_token("bob")}
     uid = up.right("submit", "--name", "shared-name", "--", "sleep", "60", **bob).strip()
     answer = up.run("cancel", "shared-name")
     assert (answer.code, "you have no job called 'shared-name'" in answer.err) == (5, True)

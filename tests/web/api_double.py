@@ -164,6 +164,7 @@ class Double:
             "version": "0.1.0", "policy": "srtf", "placement": "best-fit", "store": "sqlite", "started_at": 0.0,
             "uptime_s": 3725.0, "counts": self.counts(), "trouble": self.trouble, "notes": [],
             "switches": 0, "switching_s": 0.0, "user": "ada", "role": self.role,
+            "account": "ada", "jobs_run_as": "ada",
         }  # fmt: skip
 
     async def stream(self, after: int) -> AsyncIterator[bytes]:
