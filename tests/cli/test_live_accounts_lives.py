@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_accounts import AccountsUp, Person, open_folder, people
+from live_accounts import AccountsUp, Person, change_accounts, open_folder, people
 from live_up import until
+
+from gpuwise.cli.client.errors import LiveError
 
 TRAIN = """
 import os, time
@@ -108,6 +110,25 @@ def test_an_option_that_changes_leaves_no_job_without_its_files(folder: Path, bo
         up.end_job(steady, go)
     finally:
         up.stop()
+
+
+def test_a_job_waits_while_its_account_is_not_known(up: AccountsUp, both: tuple[Person, Person]) -> None:
+    """As while a name service is away, which answers as one that knows no such account."""
+    ada, bob = both
+    go, away, uid = up.home / "go", f"{ada.name}x", ada.uid
+    first = up.script(bob, "import os, time\n" + UNTIL_GO, go, gpus=4)
+    job = up.script(ada, "import os; print(os.getuid())")
+    change_accounts("usermod", "-l", away, ada.name)
+    try:
+        go.touch()
+        up.succeeds(first)
+        until(lambda: "there is no account" in up.run("why", job).out or up.status(job) != "pending", "a refused start")
+        assert up.status(job) in ("pending", "starting"), up.job(job)
+        with pytest.raises(LiveError, match=f"there is no account '{ada.name}'"):
+            up.send(ada, "true")
+    finally:
+        change_accounts("usermod", "-l", ada.name, away)
+    assert up.succeeds(job) == [str(uid)]
 
 
 UNTIL_GO = """

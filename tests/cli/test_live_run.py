@@ -8,13 +8,16 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from live_up import PATIENCE_S, Up, until
 
 from gpuwise.cli.client.errors import NoSuchJobError
 from gpuwise.cli.client.http import Client, connect
+from gpuwise.cli.submit import run
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +279,71 @@ def test_a_program_that_is_not_there(up: Up) -> None:
     done = piped(up, "--", "no-such-program")
     assert done.returncode == 126
     assert b"its program was not found" in done.stderr
+
+
+# -- submitted as by submit -------------------------------------------------------------------------------------------
+
+
+def test_it_waits_for_a_job_by_its_name(up: Up) -> None:
+    first, go = up.begin_job("prepare")
+    with up.begin("run", "--after", "afterany:prepare", "--", "echo", "after it") as process:
+        until(lambda: newest(up) != first or process.poll() is not None, "the job to be submitted")
+        go.touch()
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (0, "after it\n"), err
+    assert up.get("jobs", newest(up))["after"] == [f"afterany:{first}"]
+
+
+def test_a_model_is_for_a_forecast(up: Up) -> None:
+    done = piped(up, "--model", "torchvision:resnet18", "--", "echo", "done")
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert b"gpuwise: no forecast for cpu-core: its speed is not known\n" in done.stderr
+    before = newest(up)
+    done = piped(up, "--image", "224", "--", "true")
+    assert done.returncode == 2
+    assert b"--image is for a forecast; give the model, too" in done.stderr
+    assert newest(up) == before
+
+
+def test_variables_that_are_left_out_are_named(up: Up) -> None:
+    with up.begin("run", "--", "sh", "-c", "echo ${ODD-none}", ODD="\udcff") as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (0, "none\n"), err
+    assert err.startswith("gpuwise: left out of the job's environment: ODD (not UTF-8);")
+
+
+def test_a_terminal_that_may_not_be_used_yet_is_waited_for() -> None:
+    """Its socket is root's for a moment before it is its account's."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # which every account can reach
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "terminal.sock"))
+            listener.listen(1)
+            folder.chmod(0o755)
+            (folder / "terminal.sock").chmod(0)
+            assert as_another_account(lambda: run._connect(str(folder / "terminal.sock")) is None)
+            folder.chmod(0)
+            assert as_another_account(lambda: run._connect(str(folder / "terminal.sock")) is None)
+    finally:
+        shutil.rmtree(folder)
+
+
+def as_another_account(holds: Callable[[], bool]) -> bool:
+    """Whether something is so in a process that is not root's."""
+    from gpuwise.service.live import terminal_session  # noqa: F401  # while it can be read
+
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(65534, 65534, 65534)
+                os.setresuid(65534, 65534, 65534)
+            code = 0 if holds() else 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # -- what cannot be ----------------------------------------------------------------------------------------------------

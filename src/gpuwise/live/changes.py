@@ -16,9 +16,6 @@ from gpuwise.engine.observing import NewestUnwanted
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
 
-UPDATABLE = ("priority", "time_limit_s", "deadline_s")
-"""The properties of a job that its user may change."""
-
 
 def update(intake: JobIntake, now_s: float, uids: Sequence[str], wanted: Mapping[str, Any]) -> list[Event]:
     """Gives jobs another priority, deadline or time limit; None is no deadline, or no limit."""

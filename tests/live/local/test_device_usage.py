@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +15,9 @@ from builders import node
 from gpuwise.core.events import DevicesClaimed
 from gpuwise.core.units import GIB, MIB
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.local.device_usage import Claims, Owner, device_use
+from gpuwise.live.local.attempts.folders import Folders
+from gpuwise.live.local.attempts.runs import Run
+from gpuwise.live.local.device_usage import Claims, Owner, Owners, device_use
 
 BOX = node("box", 2, device_ids=("GPU-a", "GPU-b"))
 EMPTY = {(0, device): Reading(memory_used_bytes=0.0) for device in range(2)}
@@ -75,3 +82,38 @@ def test_that_there_is_nothing_is_reported_again_too() -> None:
     claims.begin_again()
     assert claims.changes(1.0, {}, owner) == [DevicesClaimed(1.0, "box")]
     assert claims.changes(2.0, {}, owner) == []
+
+
+def test_whose_a_process_is_is_read_once_however_many_runs_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders, runs = Folders(tmp_path), []
+    for number in range(1, 4):
+        attempt = folders.attempt(str(number), 1)
+        folders.make(attempt)
+        attempt.write("launch", {"token": f"{os.getpid()} {number}", "placement": {}})
+        runs.append(Run.of(attempt))
+    opened: list[str] = []
+    real = open
+
+    def counted(path: Any, *arguments: Any, **options: Any) -> Any:
+        opened.append(str(path))
+        return real(path, *arguments, **options)
+
+    program, token = "import sys; print(flush=True); sys.stdin.read()", f"{os.getpid()} 3"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={"GPUWISE_TOKEN": token}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as contained:  # fmt: skip
+        assert contained.stdout is not None
+        contained.stdout.readline()
+        monkeypatch.setattr("builtins.open", counted)
+        owners = Owners(runs)
+        assert owners.run_of(contained.pid) is runs[2]
+        assert owners.run_of(os.getpid()) is None
+        monkeypatch.undo()
+        contained.kill()
+    assert [path for path in opened if path.endswith("environ")] == [
+        f"/proc/{pid}/environ" for pid in (contained.pid, os.getpid())
+    ]
+    assert not [path for path in opened if str(tmp_path) in path]

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import PYTHON, TRAINER, Bench, is_alive, state_of, wait_for
+from bench import PYTHON, SOON_S, TRAINER, Bench, is_alive, state_of, wait_for
 
 from gpuwise.core.commands import Suspend
 from gpuwise.core.events import JobFailed, JobFinished, JobStarted, JobSuspended
@@ -325,9 +326,28 @@ def test_a_supervisor_that_ends_is_not_mistaken_for_one_with_its_number(tmp_path
     box.close()
 
 
+def test_a_process_that_has_the_number_of_an_ended_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers are from a listing that is older than the process which has the number now."""
+    with subprocess.Popen(["/bin/sleep", "1000"]) as stranger, subprocess.Popen(["/bin/sleep", "1000"]) as ours:
+        try:
+            listed = {each.pid: processes.start_time(each.pid) or 0 for each in (stranger, ours)}
+            listed[stranger.pid] -= 1
+            before, cores = os.sched_getaffinity(stranger.pid), [min(os.sched_getaffinity(0))]
+            processes.pin(listed, cores)
+            assert (os.sched_getaffinity(stranger.pid), os.sched_getaffinity(ours.pid)) == (before, set(cores))
+            monkeypatch.setattr(processes, "members", lambda token: listed)
+            assert processes.signal_all(signal.SIGKILL, "a token") == listed
+            assert ours.wait(SOON_S) == -signal.SIGKILL
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+            ours.kill()
+
+
 def test_processes_are_moved_by_their_rank_when_one_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[tuple[int, list[int]]] = []
-    monkeypatch.setattr(processes, "pin", lambda pids, cores: pinned.append((pids[0], cores)))
+    monkeypatch.setattr(processes, "pin", lambda found, cores: pinned.append((next(iter(found)), cores)))
+    monkeypatch.setattr(processes, "all_processes", lambda: {2**22 + rank: (1, 0) for rank in (2, 3)})
     monkeypatch.setattr(processes, "signal_all", lambda which, token: None)
     supervisor = supervise.Supervisor({"token": "a token"})
     supervisor.ranks, supervisor.alive = [2**22 + 1, 2**22 + 2, 2**22 + 3], [2**22 + 2, 2**22 + 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,10 +43,7 @@ def submit_command(**given: Any) -> None:
     """
     from gpuwise.cli.submit.submission import Submission
 
-    options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
-    if "env" in options:
-        options["env"] = environment_of(options["env"])
-    drafts = drafts_of(given["words"], options)
+    drafts = drafts_of(given["words"], options_of(given))
     submission = Submission(Server(given["server"], given["state"]).connect, drafts, given["output"])
     if given["dry_run"]:
         submission.show_forecast()
@@ -87,6 +85,14 @@ ACTIONS = {
     "follow": "Show its log and wait until it has ended.",
 }
 set_parameters(submit_command, _parameters())
+
+
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of a job that options give."""
+    options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
+    if "env" in options:
+        options["env"] = environment_of(options["env"])
+    return options
 
 
 def drafts_of(words: list[str], options: dict[str, object]) -> list[Draft]:

@@ -14,7 +14,7 @@ import typer
 from gpuwise.cli.client.errors import LiveError
 from gpuwise.cli.commands import parameters_of, set_parameters
 from gpuwise.cli.options import Server
-from gpuwise.cli.submit.command import SUFFIX, drafts_of, environment_of, option_of
+from gpuwise.cli.submit.command import SUFFIX, drafts_of, option_of, options_of
 from gpuwise.cli.submit.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_command(**given: Any) -> None:
     check_machine(client)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
-    uid = _submit(client, given)
+    uid = _submit(server.connect, given)
     try:
         terminal = _await_start(server.connect, uid)
         if terminal is not None:
@@ -81,22 +81,18 @@ def check_machine(client: Client) -> None:
         )
 
 
-def _submit(client: Client, given: dict[str, Any]) -> str:
-    from uuid import uuid4
-
+def _submit(reconnect: Reconnect, given: dict[str, Any]) -> str:
+    from gpuwise.cli.submit.submission import Submission
     from gpuwise.service.live.terminal_session import kind_of_terminal
 
-    options = {key: given[key] for key in FIELDS if given.get(key) not in (None, [])}
-    if "env" in options:
-        options["env"] = environment_of(options["env"])
     if given["words"][0].endswith(SUFFIX):
         raise LiveError(f"run takes a command, not a job file; submit it with: gpuwise submit {given['words'][0]}")
-    body = drafts_of(given["words"], options)[0].body()
-    body["terminal"] = kind = kind_of_terminal()
+    options, kind = options_of(given), kind_of_terminal()
     if kind != "pipe":
         shown = {name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ}
-        body["env"] = shown | body.get("env", {})
-    return str(client.post("jobs", body=body, key=uuid4().hex)["jobs"][0]["id"])
+        options["env"] = shown | options.get("env", {})
+    (uid,) = Submission(reconnect, drafts_of(given["words"], options), terminal=kind).post()
+    return uid
 
 
 def _await_start(reconnect: Reconnect, uid: str) -> socket | None:
@@ -124,8 +120,8 @@ def _connect(path: str) -> socket | None:
 
     try:
         return connect(path)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return None
+    except (FileNotFoundError, ConnectionRefusedError, PermissionError):
+        return None  # not yet: its folder, its socket, and their owner and mode come one after the other
 
 
 class _Queue:

@@ -23,7 +23,9 @@ FORECAST = ("job", "start", "finish", "where", "run time", "ahead", "why")
 class Submission:
     """Some jobs on their way to the server."""
 
-    def __init__(self, reconnect: Reconnect, drafts: Sequence[Draft], output: Output | None) -> None:
+    def __init__(
+        self, reconnect: Reconnect, drafts: Sequence[Draft], output: Output | None = None, terminal: str = ""
+    ) -> None:
         self._drafts = drafts
         self._bodies = [draft.body() for draft in drafts]  # all are right before the first is sent
         for note in dict.fromkeys(filter(None, (draft.environment.note for draft in drafts))):
@@ -33,9 +35,17 @@ class Submission:
         self._output = output
         for body, draft in zip(self._bodies, drafts, strict=True):
             body |= _predicted(body, draft.training, self._client)
+            if terminal:
+                body["terminal"] = terminal
 
     def send(self) -> list[str]:
         """Submits the jobs and prints their ids; an array has one."""
+        sent = self.post()
+        self._print(sent)
+        return list(sent)
+
+    def post(self) -> dict[str, list[Job]]:
+        """Submits the jobs, all or none; they by their ids, an array's tasks by its own."""
         sent: dict[str, list[Job]] = {}
         ids: dict[str, str] = {}
         for draft, body in zip(self._drafts, self._bodies, strict=True):
@@ -47,8 +57,7 @@ class Submission:
                 raise
             uid = array_of(jobs[0])
             ids[draft.name], sent[uid] = uid, jobs
-        self._print(sent)
-        return list(sent)
+        return sent
 
     def _after(self, wanted: Sequence[str]) -> list[str]:
         """What a job waits for, by ids; names of jobs are looked up."""

@@ -7,10 +7,10 @@ import pwd
 from dataclasses import dataclass
 
 from gpuwise.live.inbox import NotPossibleError
+from gpuwise.live.local.supervisor.account import ROOT
 
 SUBMITTER = "submitter"
 """As ``--as-user``: every job runs as the account that has the name of its user."""
-ROOT = 0
 
 
 class AccountError(NotPossibleError):
@@ -59,7 +59,7 @@ class Accounts:
                 "leave out --as-user"
             )
         if self.as_user != SUBMITTER:
-            self._checked(self.as_user, f"--as-user {self.as_user}", "name an account that has no privileges")
+            self.of(self.as_user)
 
     def of(self, user: str) -> Account:
         """The account of a user's jobs; `AccountError` says why there is none."""

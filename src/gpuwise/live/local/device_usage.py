@@ -14,10 +14,9 @@ from gpuwise.core.cluster.spec import NodeSpec
 from gpuwise.core.events import DevicesClaimed
 from gpuwise.core.units import MIB
 from gpuwise.devices.machine import Reading, Where
-from gpuwise.live.local.attempts.folders import text
 from gpuwise.live.local.attempts.runs import Run, RunTable
 from gpuwise.live.local.plan import Actual
-from gpuwise.live.local.supervisor.processes import carries, stat_of
+from gpuwise.live.local.supervisor.processes import stat_of, tokens_of
 
 GRAIN_BYTES = 256 * MIB
 """Claims are rounded up to this: what moves a little does not make an event every time it is looked at."""
@@ -174,8 +173,10 @@ class Owners:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._by_pid: dict[int, Run] = {}
-        self._runs = list(runs)
-        for run in self._runs:
+        self._by_token: dict[str, Run] = {}
+        for run in runs:
+            if run.token:
+                self._by_token[run.token] = run
             self._by_pid |= dict.fromkeys(run.pids(), run)
             if run.supervisor is not None:
                 self._by_pid[run.supervisor.pid] = run
@@ -184,7 +185,7 @@ class Owners:
     def run_of(self, pid: int) -> Run | None:
         """The run that a process belongs to; None for a foreign one, and for one that has ended."""
         if pid not in self._found:
-            self._found[pid] = self._by_pid.get(_session(pid)) or self._of_ancestor(pid) or self._by_token(pid)
+            self._found[pid] = self._by_pid.get(_session(pid)) or self._of_ancestor(pid) or self._of_token(pid)
         return self._found[pid]
 
     def _of_ancestor(self, pid: int) -> Run | None:
@@ -195,10 +196,9 @@ class Owners:
             pid = _parent(pid)
         return self._by_pid.get(pid)
 
-    def _by_token(self, pid: int) -> Run | None:
+    def _of_token(self, pid: int) -> Run | None:
         """A container's process is below its engine's daemon, but has the token of its attempt."""
-        tokens = {text(run.attempt.read("launch"), "token"): run for run in self._runs}
-        return next((run for token, run in tokens.items() if token and carries(pid, token)), None)
+        return next((self._by_token[token] for token in tokens_of(pid) if token in self._by_token), None)
 
 
 def _session(pid: int) -> int:

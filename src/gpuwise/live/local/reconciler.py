@@ -226,7 +226,10 @@ class Reconciler:
         except DeviceInUseError as error:
             self._not_started(attempt.uid, want, Phase.REFUSED, Cause.BUSY, str(error))
             return
-        except (MachineError, AccountError) as error:
+        except AccountError as error:  # a name service that is not up looks like one that knows no such account
+            self._not_started(attempt.uid, want, Phase.REFUSED, Cause.UNAVAILABLE, str(error))
+            return
+        except MachineError as error:
             self._not_started(attempt.uid, want, Phase.FAILED, Cause.ERROR, str(error))
             return
         self._table.runs[attempt.folder] = run

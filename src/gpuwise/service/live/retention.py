@@ -12,13 +12,13 @@ from pathlib import Path
 
 from gpuwise.core.records import Store
 from gpuwise.live.clock import Repeating
+from gpuwise.live.local.supervisor.account import FOLDER as _FOLDER
 
 DAY_S = 86_400.0
 KEEP_LINES = 200_000
 """Journal lines that are kept for `gpuwise events`, beyond those that a restart needs."""
 MOST_FOLDERS = 1_000_000
 """Entries of one job that are gone through at one time, so that one that is filled meanwhile has an end."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 log = logging.getLogger("gpuwise.retention")
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwise.core.records import UserRole
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.local.supervisor.processes import boot_id
 from gpuwise.live.local.supervisor.terminal import SOCKET
 from gpuwise.service.live.access import Caller
-from gpuwise.service.live.errors import NotFoundError
 from gpuwise.service.live.jobs import Jobs
 
 
@@ -29,8 +27,6 @@ class Terminals:
     async def path(self, caller: Caller, uid: str) -> str:
         """The socket of a job's newest attempt; only its owner and administrators may use it."""
         record = await self._jobs.job(caller, uid)
-        if record.user != caller.user and caller.principal.role is not UserRole.ADMIN:
-            raise NotFoundError(f"there is no job {uid!r}")
         if not record.request.terminal:
             raise NotPossibleError(f"job {uid} has no terminal; only jobs of gpuwise run have one")
         if not record.attempts:

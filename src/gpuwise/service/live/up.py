@@ -23,9 +23,10 @@ from gpuwise.devices.machine import Machine, Reading, Where
 from gpuwise.engine.engine import Engine
 from gpuwise.live.clock import Clock, Repeating
 from gpuwise.live.controller import Controller
-from gpuwise.live.local.accounts import ROOT, Accounts
+from gpuwise.live.local.accounts import Accounts
 from gpuwise.live.local.attempts.launch import LaunchSpec
 from gpuwise.live.local.executor import LocalExecutor
+from gpuwise.live.local.supervisor.account import ROOT
 from gpuwise.live.profile import Alone, Profiler, alone
 from gpuwise.live.recovery import MakeEngine, damaged
 from gpuwise.live.space import SpaceReserve

@@ -14,7 +14,7 @@ from gpuwise.core.job.request import GRACE_S
 from gpuwise.core.job.shape import task_counts
 from gpuwise.devices.machine import Machine, Where
 from gpuwise.engine.journal import plain
-from gpuwise.live.local.attempts.folders import LEAVE, PAUSE, RUN, Attempt, AttemptState, Exit, finite, whole
+from gpuwise.live.local.attempts.folders import LEAVE, PAUSE, RUN, Attempt, AttemptState, Exit, finite, text, whole
 from gpuwise.live.local.desired import DesiredJob, DesiredState
 from gpuwise.live.local.plan import Actual, Goal, goal_of
 from gpuwise.live.local.watch import SupervisorHandle
@@ -38,6 +38,8 @@ class Run:
     """Of the placement it runs for; a parked attempt that is resumed runs for a later one than it was made for."""
     placement: Placement
     grace_s: float
+    token: str = ""
+    """What its processes have in their environment; empty if that is not known."""
     time_limit_s: float = math.inf
     per_gpu: bool = False
     supervisor: SupervisorHandle | None = None
@@ -79,6 +81,7 @@ class Run:
             number,
             placement,
             grace_s=finite(launch, "grace_s", GRACE_S),
+            token=text(launch, "token"),
             time_limit_s=finite(launch, "time_limit_s", math.inf),
             per_gpu=launch.get("per_gpu") is True,
         )

@@ -1,6 +1,7 @@
 """Files in an attempt's folder: its job may have put a pipe, a link or terabytes in their place, and disks become full.
 
-Reading never waits and is bounded; what is written is seen whole or not at all.
+Reading never waits, except on a file system that a user's process serves, and is bounded; what is written is seen
+whole or not at all.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # typing takes milliseconds to load, and this runs once for e
     AnyPath = str | os.PathLike[str]
 
 NOT_EXECUTED = 126
+TOKEN = b"GPUWISE_TOKEN="
 FIRST_TO_KILL = "500"
 """When the machine runs out of memory, jobs are killed before supervisors and the controller."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -166,13 +167,16 @@ def below(roots: list[int], known: dict[int, tuple[int, int]]) -> list[int]:
     return found
 
 
-def descendants(root: int) -> list[int]:
-    """The children of a process and theirs, parents first."""
-    return below([root], all_processes())
+def family(root: int) -> dict[int, int]:
+    """A process, its children and theirs, parents first, each with its start time."""
+    known = all_processes()
+    return {pid: known[pid][1] for pid in (root, *below([root], known)) if pid in known}
 
 
-def members(token: str) -> list[int]:
+def members(token: str) -> dict[int, int]:
     """The processes of this supervisor's attempt: its descendants, and what others started with the attempt's token.
+
+    Each with its start time, since its number may be another process's by the time it is used.
 
     A container is started by its engine's daemon; its processes have the token in their environment, or an ancestor
     that has it. What is older than this supervisor is not looked at.
@@ -181,16 +185,22 @@ def members(token: str) -> list[int]:
     since, ours = known[me][1], below([me], known)
     others = known.keys() - {me, *ours}
     elsewhere = [pid for pid in others if known[pid][1] >= since and carries(pid, token)]
-    return list(dict.fromkeys(ours + elsewhere + below(elsewhere, known)))
+    return {pid: known[pid][1] for pid in ours + elsewhere + below(elsewhere, known)}
+
+
+def tokens_of(pid: int) -> list[str]:
+    """The tokens of attempts in a process's environment; one that has ended, or is not ours, has none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            found = file.read().split(b"\0")
+    except OSError:
+        return []
+    return [each[len(TOKEN) :].decode(errors="replace") for each in found if each.startswith(TOKEN)]
 
 
 def carries(pid: int, token: str) -> bool:
-    """Whether a process has an attempt's token in its environment; one that has ended, or is not ours, has not."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"GPUWISE_TOKEN={token}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False
+    """Whether a process has an attempt's token in its environment."""
+    return token in tokens_of(pid)
 
 
 def machine_oom_kills() -> int:
@@ -210,20 +220,33 @@ def signal_group(leader: int, which: int) -> None:
         return
 
 
-def signal_all(which: int, token: str) -> dict[int, int | None]:
+def signal_all(which: int, token: str) -> dict[int, int]:
     """Signals every process of the attempt, those that come into being meanwhile too; all with their start times."""
-    seen: dict[int, int | None] = {}
-    while new := [pid for pid in members(token) if pid not in seen]:
-        seen |= {pid: start_time(pid) for pid in new}
-        for pid in new:
-            try:
-                os.kill(pid, which)
-            except (ProcessLookupError, PermissionError):
-                continue
+    seen: dict[int, int] = {}
+    while new := {pid: started for pid, started in members(token).items() if seen.get(pid) != started}:
+        seen |= new
+        for pid, started in new.items():
+            signal_process(pid, started, which)
     return seen
 
 
-def is_running(pid: int, started: int | None) -> bool:
+def signal_process(pid: int, started: int, which: int) -> None:
+    """Signals the process that was started at a time; nothing if its number is another's by now."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # The handle means one process from here on, whatever becomes of the number; so now see which one it is.
+        if start_time(pid) == started:
+            signal.pidfd_send_signal(handle, which)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        os.close(handle)
+
+
+def is_running(pid: int, started: int) -> bool:
     """Whether a process that was started at a time has not ended; one that ends has no environment any more."""
     try:
         fields = stat_of(pid)
@@ -232,11 +255,14 @@ def is_running(pid: int, started: int | None) -> bool:
         return False
 
 
-def pin(pids: list[int], cores: list[int]) -> None:
-    """Moves processes with all their threads to cores."""
-    for pid in pids:
+def pin(found: dict[int, int], cores: list[int]) -> None:
+    """Moves processes, each with its start time, with all their threads to cores."""
+    for pid, started in found.items():
         try:
             for thread in os.listdir(f"/proc/{pid}/task"):
+                # No handle can be given for this: the number is used right after it was seen whose it is.
+                if start_time(pid) != started:
+                    break
                 os.sched_setaffinity(int(thread), cores)
         except OSError:
             continue

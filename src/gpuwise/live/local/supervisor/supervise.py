@@ -70,7 +70,7 @@ class Supervisor:
         self.trouble: dict[str, Any] | None = None
         """What kept it from being started."""
         self.deadline = math.inf
-        self.killed: dict[int, int | None] = {}
+        self.killed: dict[int, int] = {}
         """Processes that were killed, with their start times."""
         self.oom_kills = processes.machine_oom_kills()
         self.mail: socket | None = None
@@ -233,7 +233,7 @@ class Supervisor:
         if affinity is not None and len(affinity) == len(self.ranks):
             for pid, cores in zip(self.ranks, affinity, strict=True):
                 if cores and pid in self.alive:
-                    processes.pin([pid, *processes.descendants(pid)], cores)
+                    processes.pin(processes.family(pid), cores)
         processes.signal_all(signal.SIGCONT, self.launch["token"])
 
     def end(self, grace_s: float) -> None:
