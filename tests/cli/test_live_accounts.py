@@ -90,6 +90,11 @@ def test_a_user_s_job_cannot_read_the_owner_s_token(up: AccountsUp, ada: Person)
     assert secret not in up.printed(job)
 
 
+def test_a_program_is_found_by_its_name(up: AccountsUp, ada: Person) -> None:
+    """Also where the account may not read the service's Python."""
+    assert up.succeeds(up.send(ada, "sh", "-c", "id -un")) == [ada.name]
+
+
 def test_without_the_option_it_can_and_root_is_warned(ada: Person) -> None:
     """What the option is for; if this fails, the test above proves nothing any more."""
     with open_folder() as folder:

@@ -43,6 +43,8 @@ def become(
         confine(process, launch)
         if launch.get("account"):
             doing = "account"
+            import warnings  # noqa: F401  # execvpe imports it, from where the account may not be able to read
+
             become_account(launch["account"])
             die_with(parent)  # a change of account ends that
         doing = "chdir"
