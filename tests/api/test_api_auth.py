@@ -244,6 +244,15 @@ def test_a_session_is_no_way_to_more_than_itself(running: Running) -> None:
     assert running.bob.delete("/v1/session").status_code == 422  # a token is not logged out
 
 
+def test_an_administrators_session_makes_no_token(running: Running) -> None:
+    page = log_in(running, "ada")
+    before = running.ada.get("/v1/tokens").json()
+    answer = page.post("/v1/tokens", {"user": "ada", "role": "admin"})
+    assert (answer.status_code, "a page cannot make tokens; use a token" in answer.text) == (403, True)
+    assert running.ada.get("/v1/tokens").json() == before
+    assert ("ada", "add admin token", "ada") in [entry[:3] for entry in running.audit(5)]
+
+
 @pytest.mark.parametrize("body", [{}, {"token": "x", "code": "y"}, {"token": None}, {"token": 1}, {"secret": "x"}])
 def test_a_log_in_needs_a_token_or_a_code(running: Running, body: dict[str, Any]) -> None:
     assert running.nobody.post("/v1/session", body).status_code == 422

@@ -69,7 +69,7 @@ class Caller:
 class Access:
     """All tokens in memory, read from the store at the start and after each change; sessions are only in memory.
 
-    `add`, `rotate` and `revoke` write to the store in the thread that calls them.
+    `add`, `create`, `rotate` and `revoke` write to the store in the thread that calls them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
@@ -167,6 +167,13 @@ class Access:
         if not re.fullmatch(USER_PATTERN, user):
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
         return self._add(user, role, self._expiry(expires_in_s))
+
+    def create(
+        self, by: Principal, user: str, role: UserRole, expires_in_s: float | None
+    ) -> tuple[TokenRecord, str]:
+        """A new token that somebody asks for, and its secret."""
+        _require_token(by, "make tokens")
+        return self.add(user, role, expires_in_s)
 
     def rotate(
         self, by: Principal, token_id: str, expires_in_s: float | None = None, grace_s: float = 0.0
