@@ -304,7 +304,7 @@ class Store(Protocol):
         ...
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
-        """Deletes jobs that ended before a time, and lines that a restart does not need; returns the number of rows."""
+        """Deletes jobs and tokens that ended before a time, and old lines no restart needs; returns the rows."""
         ...
 
     def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:

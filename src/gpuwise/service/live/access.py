@@ -171,9 +171,7 @@ class Access:
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
         return self._add(user, role, self._expiry(expires_in_s))
 
-    def create(
-        self, by: Principal, user: str, role: UserRole, expires_in_s: float | None
-    ) -> tuple[TokenRecord, str]:
+    def create(self, by: Principal, user: str, role: UserRole, expires_in_s: float | None) -> tuple[TokenRecord, str]:
         """A new token that somebody asks for, and its secret."""
         _require_token(by, "make tokens")
         return self.add(user, role, expires_in_s)
@@ -209,7 +207,8 @@ class Access:
         recent = [token.created_at for token in self.tokens() if token.user == user and token.created_at > now - NEW_S]
         if len(recent) >= MOST_NEW_TOKENS:
             wait_s = recent[-MOST_NEW_TOKENS] + NEW_S - now
-            raise TooManyError(f"{user} got {len(recent)} new tokens within an hour; try again in {wait_s:.0f} s", wait_s)
+            text = f"{user} got {len(recent)} new tokens within an hour; try again in {wait_s:.0f} s"
+            raise TooManyError(text, wait_s)
 
     def _end_graces(self, rotated: TokenRecord) -> None:
         """Ends the graces of a user's oldest tokens, if there are too many; not of the one that was just rotated."""
