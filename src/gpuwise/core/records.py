@@ -137,7 +137,7 @@ class UserRole(enum.StrEnum):
     USER = "user"
     """Submit, see and touch their own jobs; see the cluster."""
     VIEWER = "viewer"
-    """See their own jobs and the cluster."""
+    """See the queue, the details of their own jobs and the cluster; rotate their own tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
