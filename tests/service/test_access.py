@@ -278,6 +278,25 @@ def test_logging_out_ends_one_session_and_tells(access: Access) -> None:
     assert [access.is_valid(each) for each in (first, second, access.by_secret(secret))] == [False, True, True]
 
 
+def test_what_stands_for_a_token_that_cannot_be_read_is_refused(access: Access, store: SqlStore) -> None:
+    token, secret = access.add("bob", UserRole.USER)
+    bob = access.by_secret(secret)
+    session, code = access.log_in(bob)[0], access.issue_code(bob)[0]
+    principal = access.by_secret(session)
+    spoil = f"UPDATE tokens SET role = 'king' WHERE id = '{token.id}'"
+    store.database.write(lambda connection: connection.exec_driver_sql(spoil))
+    access.add("cy", UserRole.USER)  # reads all again
+    assert token.id not in {each.id for each in access.tokens()}
+    assert not access.is_valid(principal)
+    with pytest.raises(UnauthorizedError, match="log in again"):
+        access.by_secret(session)
+    with pytest.raises(WrongTokenError, match="gpuwise page"):
+        access.by_code(code)
+    for no_more in (lambda: access.by_secret(secret), lambda: access.log_in(bob)):
+        with pytest.raises(WrongTokenError, match="not known"):
+            no_more()
+
+
 def test_a_code_works_once_and_not_for_long(access: Access, time: Time) -> None:
     bob = access.by_secret(access.add("bob", UserRole.USER)[1])
     code, _ = access.issue_code(bob)

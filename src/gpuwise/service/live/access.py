@@ -109,9 +109,10 @@ class Access:
 
     def _by_session(self, digest: str) -> Principal:
         grant = self._sessions.find(digest)
-        if grant is None:
+        token = None if grant is None else self._by_id.get(grant.token)  # its row may have become unreadable
+        if token is None:
             raise UnauthorizedError("this session has ended; log in again")
-        return self._principal(self._by_id[grant.token], digest)
+        return self._principal(token, digest)
 
     def _principal(self, token: TokenRecord, session: str = "") -> Principal:
         if not self._is_valid(token):
@@ -142,14 +143,18 @@ class Access:
     def by_code(self, code: str) -> Principal:
         """The user whom a code logs in; it does so only once."""
         grant = self._codes.end(digest_of(code))
-        if grant is None:
+        token = None if grant is None else self._by_id.get(grant.token)
+        if token is None:
             raise WrongTokenError("this link was used before, or has expired; for another, run: gpuwise page")
-        return self._principal(self._by_id[grant.token])
+        return self._principal(token)
 
     def log_in(self, principal: Principal) -> tuple[str, float]:
         """The secret of a new session, and until when it is valid at most."""
+        token = self._by_id.get(principal.token)
+        if token is None:
+            raise WrongTokenError("this token is not known; ask an administrator for another")
         secret, grant = self._sessions.issue(principal.token)
-        expires_at = self._by_id[principal.token].expires_at
+        expires_at = token.expires_at
         return secret, grant.expires_at if expires_at is None else min(expires_at, grant.expires_at)
 
     def log_out(self, principal: Principal) -> None:
