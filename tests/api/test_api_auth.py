@@ -324,14 +324,16 @@ def test_guesses_must_wait_and_others_need_not(running: Running) -> None:
         server.close()
 
 
-def test_a_token_has_only_so_many_requests(running: Running) -> None:
+def test_a_user_has_only_so_many_requests_with_all_tokens(running: Running) -> None:
     rates = Rates(requests=Rate(per_s=0.1, burst=3))
     server = Server(create_app(running.service, ApiSettings(rates=rates)))
     try:
         with httpx.Client(base_url=server.url) as client:
             bob, cy = (Person(client, running.secrets[name]) for name in ("bob", "cy"))
+            again = Person(client, running.token("bob", UserRole.VIEWER))
             assert [bob.get("/v1/jobs").status_code for _ in range(4)] == [200, 200, 200, 429]
             assert int(bob.get("/v1/jobs").headers["Retry-After"]) >= 1
+            assert again.get("/v1/jobs").status_code == 429
             assert cy.get("/v1/jobs").status_code == 200
     finally:
         server.close()
