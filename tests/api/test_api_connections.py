@@ -125,11 +125,13 @@ def test_a_client_that_does_not_read_is_given_up(
     uid = running.bob.submit("sh", "-c", "yes | head -c 8000000; sleep 600")
     wait_for(lambda: running.bob.get(f"/v1/jobs/{uid}/logs").headers["X-Log-Size"] == "8000000", "its output")
     with socket.socket() as connection:
+        connection.settimeout(PATIENCE_S)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(request(running, f"/v1/jobs/{uid}/logs?follow=true"))
-        wait_for(lambda: len(server.limits) == 1, "the connection")
+        assert connection.recv(9) == b"HTTP/1.1 "
         wait_for(lambda: len(server.limits) == 0, "the connection to be given up", PATIENCE_S)
+        assert len(rest_of(connection)) < 8_000_000
     running.bob.post(f"/v1/jobs/{uid}/cancel")
 
 
