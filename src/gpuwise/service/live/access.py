@@ -30,7 +30,7 @@ from gpuwise.service.live.sessions import (
 
 LONGEST_GRACE_S = 30 * 86400.0
 MOST_NEW_TOKENS, NEW_S = 20, 3600.0
-"""A user rotates no more when they got so many new tokens within this time; administrators may."""
+"""A user with this number of new tokens within this time rotates later; administrators need not wait."""
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
 _RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
 _LONGEST_VALIDITY_S = 100 * 365 * 86400.0
@@ -177,7 +177,7 @@ class Access:
         return self._add(user, role, self._expiry(expires_in_s))
 
     def create(self, by: Principal, user: str, role: UserRole, expires_in_s: float | None) -> tuple[TokenRecord, str]:
-        """A new token that somebody asks for, and its secret."""
+        """A new token that an administrator asks for, and its secret; not from a session."""
         _require_token(by, "make tokens")
         return self.add(user, role, expires_in_s)
 
@@ -186,7 +186,7 @@ class Access:
     ) -> tuple[TokenRecord, str]:
         """A token in the place of another, which ends at once, or after some grace; it expires when that one would.
 
-        Of a user's tokens, no more stay in their grace than are valid otherwise, so that rotating gives nobody more.
+        Of a user's tokens, no more stay in their grace than are valid otherwise, so that rotating gives no user more.
         """
         _require_token(by, "rotate tokens")
         old, is_admin = self._by_id.get(token_id), by.role is UserRole.ADMIN
