@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 
 import httpx
@@ -54,6 +55,14 @@ def rest_of(connection: socket.socket) -> bytes:
     except ConnectionError:
         pass
     return found
+
+
+def status_of(connection: socket.socket) -> int:
+    """The status of a response, which is read to its end."""
+    response = HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
 
 
 def request(running: Running, path: str, *headers: str, method: str = "GET", user: str = "bob") -> bytes:
@@ -116,11 +125,13 @@ def test_a_client_that_does_not_read_is_given_up(
     uid = running.bob.submit("sh", "-c", "yes | head -c 8000000; sleep 600")
     wait_for(lambda: running.bob.get(f"/v1/jobs/{uid}/logs").headers["X-Log-Size"] == "8000000", "its output")
     with socket.socket() as connection:
+        connection.settimeout(PATIENCE_S)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(request(running, f"/v1/jobs/{uid}/logs?follow=true"))
-        wait_for(lambda: len(server.limits) == 1, "the connection")
+        assert connection.recv(9) == b"HTTP/1.1 "
         wait_for(lambda: len(server.limits) == 0, "the connection to be given up", PATIENCE_S)
+        assert len(rest_of(connection)) < 8_000_000
     running.bob.post(f"/v1/jobs/{uid}/cancel")
 
 
@@ -183,7 +194,7 @@ def test_a_newcomer_is_answered_in_place_of_the_oldest_half_sent_request(
         assert rest_of(half_sent[0]) == b""
 
 
-def test_a_token_with_fewer_streams_gets_one_of_the_token_with_most(
+def test_a_user_with_fewer_streams_gets_one_of_the_user_with_most(
     running: Running, serve: Callable[..., Server]
 ) -> None:
     server = serve(files=16)  # 8 connections, 4 of them streams
@@ -202,6 +213,38 @@ def test_a_token_with_fewer_streams_gets_one_of_the_token_with_most(
                 dropped.read()
         with greedy.stream(url) as refused:
             assert refused.status_code == 429
+
+
+def test_a_user_with_one_stream_fewer_does_not_take_it_from_another(
+    running: Running, serve: Callable[..., Server]
+) -> None:
+    server = serve(files=16)  # 8 connections, 4 of them streams
+    names = [f"one{number}" for number in range(5)]
+    *people, newcomer = (Person(running.client, running.token(name, UserRole.VIEWER)) for name in names)
+    with ExitStack() as held:
+        streams = [held.enter_context(person.stream(f"{server.url}/v1/events")) for person in people]
+        with newcomer.stream(f"{server.url}/v1/events") as refused:
+            assert refused.status_code == 429
+        for stream in streams:
+            assert next(stream.iter_lines()) == "retry: 1000"
+
+
+def test_one_of_the_user_with_most_is_closed_whatever_their_tokens(
+    running: Running, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", PATIENCE_S)  # none is closed for being idle
+    server = serve(files=16)  # 8 connections
+    for name, user in {"few": "few", "many": "many", "more": "many"}.items():
+        monkeypatch.setitem(running.secrets, name, running.token(user, UserRole.VIEWER))
+    names = ["few"] * 3 + ["many"] * 3 + ["more"] * 2
+    with ExitStack() as held:
+        idle = [held.enter_context(connected(server, request(running, "/v1/queue", user=name))) for name in names]
+        assert [status_of(connection) for connection in idle] == [200] * 8
+        held.enter_context(connected(server))
+        assert rest_of(idle.pop(3)) == b""
+        for name, connection in zip(names, idle[:3], strict=False):
+            connection.sendall(request(running, "/v1/queue", user=name))
+            assert status_of(connection) == 200
 
 
 class Held:

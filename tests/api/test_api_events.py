@@ -167,17 +167,19 @@ def test_a_wrong_last_event_id_is_refused(running: Running) -> None:
     assert running.bob.get("/v1/events", headers={"Last-Event-ID": "-1"}).status_code == 422
 
 
-def test_streams_are_limited_per_token(running: Running) -> None:
+def test_streams_are_limited_per_user(running: Running) -> None:
     app = create_app(running.service)
-    app.state.streams = StreamLimit(per_token=1)
+    app.state.streams = StreamLimit(per_user=1)
     server = Server(app)
-    person, url = Person(running.client, running.token("one", UserRole.VIEWER)), f"{server.url}/v1/events"
+    person, other = (Person(running.client, running.token("one", UserRole.VIEWER)) for _ in range(2))
+    url = f"{server.url}/v1/events"
     with person.stream(url) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"
-        with person.stream(url) as refused:
-            assert refused.status_code == 429
-            assert int(refused.headers["Retry-After"]) > 0
+        for same in (person, other):
+            with same.stream(url) as refused:
+                assert refused.status_code == 429
+                assert int(refused.headers["Retry-After"]) > 0
     wait_for(lambda: len(app.state.streams) == 0, "the stream to be closed")
     with person.stream(url) as answer:
         assert answer.status_code == 200

@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpuwise.api.schema import views
+from gpuwise.core.job.request import JobRequest
+from gpuwise.core.records import JobRecord
+from gpuwise.core.search import FIELDS
+from gpuwise.service.live.estimates import Estimate, QueueEstimates
+from gpuwise.service.live.overview import QueueEntry
+from gpuwise.service.live.table_rows import SORTS, Viewpoint
 from running import Person, Running
 
 ARRAY = [0, 1, 2, 3, 4]
@@ -64,6 +71,36 @@ def test_details_of_others_are_neither_found_nor_sorted_by(filled: Running) -> N
     assert ids(filled.bob, "waiting", search="secret") == []
     assert ids(filled.ada, "waiting", sort="name") == ["2", "4", "[3]"]
     assert ids(filled.bob, "waiting", sort="name") == ["2", "[3]", "4"]  # without a name for bob, so last
+
+
+def test_what_others_see_of_a_job_it_is_found_and_sorted_by(filled: Running) -> None:
+    assert ids(filled.cy, "waiting", search="queue:night") == ids(filled.cy, "waiting", search="night") == ["2"]
+    assert ids(filled.cy, "waiting", sort="queue", descending=True)[0] == "2"
+    assert ids(filled.cy, "waiting", sort="submitted", descending=True) == ["4", "[3]", "2"]
+    assert ids(filled.cy, "waiting", sort="duration", descending=True) == ["[3]", "2", "4"]
+
+
+SHOWN_BY_SORT = {
+    "job": "id", "user": "user", "status": "status", "gpus": "gpus", "name": "name", "queue": "queue",
+    "where": "placement", "progress": "step", "loss": "loss", "speed": "samples_per_s", "duration": "duration_s",
+    "submitted": "submitted_at", "started": "started_at", "start": "estimated_start", "finish": "estimated_finish",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("all_of_it", [True, False], ids=["one's own", "another's"])
+def test_a_job_is_sorted_and_found_by_what_is_shown_of_it_and_by_nothing_else(all_of_it: bool) -> None:
+    record = JobRecord(
+        uid="7", user="bob", request=JobRequest(command=("x",), name="bert", queue="night"), status="running",
+        submitted_at=1.0, started_at=2.0, placement="n0:0", duration_s=60.0, step=1, steps=10, loss=0.5,
+        samples_per_s=9.0,
+    )  # fmt: skip
+    estimate = Estimate(start_at=2.0, finish_at=62.0)
+    view = Viewpoint(lambda _: all_of_it, QueueEstimates({"7": estimate}, {"7": ("running", 0, False, 0)}))
+    shown = views.queued(QueueEntry(record, 1.0, None, "", estimate), details=all_of_it)
+    assert {sort for sort in SORTS if view.key(sort, record) is not None} == {
+        sort for sort, name in SHOWN_BY_SORT.items() if shown[name] not in (None, "")
+    }
+    assert set(view.texts(record)) == {name for name in FIELDS if shown[name]}
 
 
 @pytest.mark.parametrize("name", ["waiting", "ended"])

@@ -12,8 +12,15 @@ from gpuwise.api.access.limits import MAX_KEYS, Rate, RateLimit
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.records import JobRecord, UserRole
 from gpuwise.live.inbox import NotPossibleError
-from gpuwise.service.live.access import Access, Principal
-from gpuwise.service.live.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError, WrongTokenError
+from gpuwise.service.live.access import MOST_NEW_TOKENS, NEW_S, Access, Principal
+from gpuwise.service.live.errors import (
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    TooManyError,
+    UnauthorizedError,
+    WrongTokenError,
+)
 from gpuwise.service.live.sessions import MOST_PER_TOKEN, SESSION_S
 from gpuwise.store.sql import SqlStore, open_store
 
@@ -181,6 +188,66 @@ def test_a_token_does_not_get_its_user_more_than_it_may(access: Access, role: Us
     assert access.rotate(bob, own.id, expires_in_s=50)[0].role is role
 
 
+def valid_ones(access: Access, secrets: list[str]) -> list[bool]:
+    """Which secrets open."""
+    found = []
+    for secret in secrets:
+        try:
+            found.append(access.is_valid(access.by_secret(secret)))
+        except UnauthorizedError:
+            found.append(False)
+    return found
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["one service", "a restart before each"])
+def test_rotating_again_and_again_leaves_two_valid_tokens(
+    access: Access, store: SqlStore, time: Time, again: bool
+) -> None:
+    secrets = [access.add("bob", UserRole.VIEWER)[1]]
+    for _ in range(4):
+        time.now += 1
+        access = Access(store, time) if again else access
+        by = access.by_secret(secrets[-1])
+        secrets.append(access.rotate(by, by.token, grace_s=3600)[1])
+        assert valid_ones(access, secrets) == [False] * (len(secrets) - 2) + [True] * 2
+
+
+def test_each_of_two_tokens_has_its_grace(access: Access, time: Time) -> None:
+    first, second = (access.add("bob", UserRole.USER)[1] for _ in range(2))
+    secrets = [first, second]
+    for secret in (second, first):
+        time.now += 1
+        by = access.by_secret(secret)
+        secrets.append(access.rotate(by, by.token, grace_s=3600)[1])
+    assert valid_ones(access, secrets) == [True] * 4
+    for _ in range(2):
+        time.now += 1
+        by = access.by_secret(secrets[-1])
+        secrets.append(access.rotate(by, by.token, grace_s=3600)[1])
+        assert valid_ones(access, secrets)[-2:] == [True, True]  # the one just rotated has its grace
+        assert sum(valid_ones(access, secrets)) == 4
+
+
+def test_a_user_rotates_only_so_often_and_an_administrator_as_they_like(access: Access, time: Time) -> None:
+    admin = access.by_secret(access.add("ada", UserRole.ADMIN)[1])
+    latest = access.add("bob", UserRole.USER)[1]
+    for _ in range(MOST_NEW_TOKENS - 1):
+        time.now += 1
+        latest = access.rotate(by := access.by_secret(latest), by.token)[1]
+    bob, before = access.by_secret(latest), access.tokens()
+    with pytest.raises(TooManyError, match=f"bob got {MOST_NEW_TOKENS} new tokens within an hour") as refused:
+        access.rotate(bob, bob.token)
+    assert access.tokens() == before
+    latest = access.rotate(admin, bob.token)[1]
+    bob = access.by_secret(latest)
+    time.now += refused.value.retry_after_s
+    with pytest.raises(TooManyError) as refused:
+        access.rotate(bob, bob.token)
+    time.now += refused.value.retry_after_s
+    assert time.now < 1000 + NEW_S + MOST_NEW_TOKENS
+    assert access.rotate(bob, bob.token)[0].user == "bob"
+
+
 # -- sessions -----------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +276,25 @@ def test_logging_out_ends_one_session_and_tells(access: Access) -> None:
     access.log_out(first)
     assert told == ["changed"]
     assert [access.is_valid(each) for each in (first, second, access.by_secret(secret))] == [False, True, True]
+
+
+def test_what_stands_for_a_token_that_cannot_be_read_is_refused(access: Access, store: SqlStore) -> None:
+    token, secret = access.add("bob", UserRole.USER)
+    bob = access.by_secret(secret)
+    session, code = access.log_in(bob)[0], access.issue_code(bob)[0]
+    principal = access.by_secret(session)
+    spoil = f"UPDATE tokens SET role = 'king' WHERE id = '{token.id}'"
+    store.database.write(lambda connection: connection.exec_driver_sql(spoil))
+    access.add("cy", UserRole.USER)  # reads all again
+    assert token.id not in {each.id for each in access.tokens()}
+    assert not access.is_valid(principal)
+    with pytest.raises(UnauthorizedError, match="log in again"):
+        access.by_secret(session)
+    with pytest.raises(WrongTokenError, match="gpuwise page"):
+        access.by_code(code)
+    for no_more in (lambda: access.by_secret(secret), lambda: access.log_in(bob)):
+        with pytest.raises(WrongTokenError, match="not known"):
+            no_more()
 
 
 def test_a_code_works_once_and_not_for_long(access: Access, time: Time) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from store_samples import ended, full_attempt, full_audit, job, line
+from store_samples import ended, full_attempt, full_audit, full_token, job, line
 
 from gpuwise.core.records import Batch, Snapshot
 from gpuwise.store import prune
@@ -46,6 +46,17 @@ def test_jobs_that_others_wait_for_are_kept_until_those_have_ended(store: SqlSto
     store.commit(Batch(jobs=[job("9", status="cancelled", asked={"after": ("1", "2", "3-0")})]))
     assert store.prune(ended_before=100.0, keep_lines=0) == 4
     assert uids(store) == ["9"]
+
+
+def test_tokens_that_ended_before_a_time_are_forgotten(store: SqlStore) -> None:
+    ends: dict[str, tuple[float | None, float | None]] = {
+        "never": (None, None), "expired": (99.0, None), "revoked": (None, 99.0), "revoked early": (200.0, 99.0),
+        "expires at it": (100.0, None), "expires later": (101.0, None), "in its grace": (None, 101.0),
+    }  # fmt: skip
+    for uid, (expires_at, revoked_at) in ends.items():
+        store.put_token(full_token(id=uid, digest=uid, expires_at=expires_at, revoked_at=revoked_at))
+    assert store.prune(ended_before=100.0, keep_lines=0) == 3
+    assert {token.id for token in store.tokens()} == {"never", "expires at it", "expires later", "in its grace"}
 
 
 def test_a_number_is_not_given_again_when_its_job_is_forgotten(store: SqlStore) -> None:

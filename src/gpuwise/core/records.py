@@ -137,7 +137,7 @@ class UserRole(enum.StrEnum):
     USER = "user"
     """Submit, see and touch their own jobs; see the cluster."""
     VIEWER = "viewer"
-    """See their own jobs and the cluster."""
+    """See the queue, the details of their own jobs and the cluster; rotate their own tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ class Store(Protocol):
         ...
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
-        """Deletes jobs that ended before a time, and lines that a restart does not need; returns the number of rows."""
+        """Deletes jobs and tokens that ended before a time, and old lines no restart needs; returns the rows."""
         ...
 
     def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:

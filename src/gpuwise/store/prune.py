@@ -1,14 +1,14 @@
-"""Deletes old jobs and journal lines, a few at a time, so that other writes never wait long."""
+"""Deletes old jobs, tokens and journal lines, a few at a time, so that other writes never wait long."""
 
 from __future__ import annotations
 
 import json
 
-from sqlalchemy import Connection, Delete, delete, func, select, text
+from sqlalchemy import Connection, Delete, delete, func, or_, select, text
 
 from gpuwise.store.database import Database
 from gpuwise.store.rows import split_uid
-from gpuwise.store.schema import LIVE_STATUSES, WAITING, attempts, jobs, journal, notifications, snapshots
+from gpuwise.store.schema import LIVE_STATUSES, WAITING, attempts, jobs, journal, notifications, snapshots, tokens
 
 JOBS_AT_ONCE, LINES_AT_ONCE = 500, 10_000
 
@@ -25,6 +25,13 @@ def prune_jobs(database: Database, ended_before: float) -> int:
             database, delete(attempts).where(attempts.c.uid.in_(some)), delete(jobs).where(jobs.c.uid.in_(some))
         )
     return rows
+
+
+def prune_tokens(database: Database, ended_before: float) -> int:
+    """Deletes tokens that expired or were revoked before a time; returns their number."""
+    return _delete(
+        database, delete(tokens).where(or_(tokens.c.expires_at < ended_before, tokens.c.revoked_at < ended_before))
+    )
 
 
 def prune_lines(database: Database, keep_lines: int) -> int:

@@ -32,7 +32,7 @@ from gpuwise.store.ended import counts_by_array, ended_page
 from gpuwise.store.errors import located
 from gpuwise.store.migrations import migrate
 from gpuwise.store.place import locate
-from gpuwise.store.prune import prune_jobs, prune_lines
+from gpuwise.store.prune import prune_jobs, prune_lines, prune_tokens
 from gpuwise.store.rows import (
     RecordReader,
     Row,
@@ -262,9 +262,10 @@ class SqlStore(Store):
         return max(newest, self._value(select(func.max(snapshots.c.sequence))) or 0)
 
     def prune(self, *, ended_before: float, keep_lines: int) -> int:
-        """Deletes jobs that ended before a time, and old lines that a restart does not need; returns the rows."""
+        """Deletes jobs and tokens that ended before a time, and old lines no restart needs; returns the rows."""
         self._put((self._writes.meta, [(_LAST_NUMBER, str(self.last_job_number()))]))
-        return prune_jobs(self.database, ended_before) + prune_lines(self.database, keep_lines)
+        ended = prune_jobs(self.database, ended_before) + prune_tokens(self.database, ended_before)
+        return ended + prune_lines(self.database, keep_lines)
 
     def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:
         """The notification to be sent next, but for busy pairs of user and destination, and users with enough."""

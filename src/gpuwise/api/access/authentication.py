@@ -21,7 +21,7 @@ class Rates:
     """The most requests that are accepted."""
 
     requests: Rate = field(default_factory=lambda: Rate(per_s=500.0, burst=20_000.0))
-    """Per token."""
+    """Per user, whatever the number of their tokens."""
     failures: Rate = field(default_factory=lambda: Rate(per_s=0.2, burst=20.0))
     """Of wrong tokens, per address."""
 
@@ -41,7 +41,7 @@ class Authenticator:
         except UnauthorizedError as error:
             self._record_failure(scope, error)
             raise
-        wait_s = self._requests.take(principal.token)
+        wait_s = self._requests.take(principal.user)
         if wait_s:
             raise TooManyError(f"too many requests of {principal.user}; try again in {wait_s:.1f} s", wait_s)
         return Caller(principal, address_of(scope))

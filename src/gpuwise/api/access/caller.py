@@ -33,7 +33,7 @@ class Call:
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
     ) -> StreamingResponse:
         """A response that is sent piece by piece."""
-        counted = self.streams.counted(self.caller.principal.token, pieces, self.connection)
+        counted = self.streams.counted(self.caller.user, pieces, self.connection)
         return StreamingResponse(counted, media_type=media_type, headers={"X-Accel-Buffering": "no", **(headers or {})})
 
 

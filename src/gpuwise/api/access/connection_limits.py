@@ -36,7 +36,7 @@ class Droppable(Protocol):
 class OpenConnection(Droppable, Protocol):
     """The connection a request came on, for those who answer it."""
 
-    def authenticated(self, token: str) -> None:
+    def authenticated(self, user: str) -> None:
         """Notes whose the request is."""
 
     def streams(self) -> None:
@@ -50,7 +50,7 @@ def connection_of(scope: Scope) -> OpenConnection | None:
 
 
 class Shares(Generic[Member]):
-    """Members that are counted by a key, such as an address or a token."""
+    """Members that are counted by a key, such as an address or a user."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, dict[Member, None]] = {}
@@ -92,7 +92,7 @@ class ConnectionLimits:
 
     That is the oldest without an authenticated request, of the address that has most of these. A quarter of all is kept
     for such newcomers, since every client begins as one: while they have no more, an idle connection is closed, else
-    one at work, of the token that has most. At most half of all are streams, so there is always another to close.
+    one at work, of the user that has most. At most half of all are streams, so there is always another to close.
     """
 
     def __init__(self, files: int) -> None:
@@ -110,7 +110,7 @@ class ConnectionLimits:
         return min(MAX_STREAMS, self.most // 2)
 
     def enter(self, connection: Droppable, stage: Stage, key: str) -> None:
-        """Notes the stage of a connection, and whose it is: its address if it is new, else its token."""
+        """Notes the stage of a connection, and whose it is: its address if it is new, else its user."""
         self.leave(connection)
         if len(self) >= self.most:
             self._drop_one()

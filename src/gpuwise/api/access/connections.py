@@ -88,7 +88,7 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
-        self._token: str | None = None
+        self._user: str | None = None
         self._over = False
         self._in_head = True
         self._advanced = False
@@ -171,9 +171,9 @@ class Connection(HttpToolsProtocol):
 
     # -- what becomes of them -----------------------------------------------------------------------------------------
 
-    def authenticated(self, token: str) -> None:
+    def authenticated(self, user: str) -> None:
         """Notes whose the request is."""
-        self._token = token
+        self._user = user
         self._enter(Stage.AT_WORK)
 
     def streams(self) -> None:
@@ -188,8 +188,8 @@ class Connection(HttpToolsProtocol):
             self._set_timer(STALL_TIMEOUT_S if self._unsent() else REQUEST_TIMEOUT_S)
 
     def _enter(self, stage: Stage) -> None:
-        if self._token is not None and not self._over:
-            self._limits.enter(self, stage, self._token)
+        if self._user is not None and not self._over:
+            self._limits.enter(self, stage, self._user)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 

@@ -49,34 +49,35 @@ class RateLimit:
 
 
 class StreamLimit:
-    """Limits the streams that are open, in all and per token.
+    """Limits the streams that are open, in all and per user.
 
-    When all are taken, a token with fewer than another still gets one: the oldest of the token with most is closed.
+    When all are taken, a user with at least two fewer than another still gets one: the oldest of the user with most is
+    closed. With one fewer they would only change places, and again when the other opens its stream again.
     """
 
-    def __init__(self, total: int = MAX_STREAMS, per_token: int = 50) -> None:
+    def __init__(self, total: int = MAX_STREAMS, per_user: int = 50) -> None:
         self._total = total
-        self._per_token = per_token
+        self._per_user = per_user
         self._open: Shares[Droppable] = Shares()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def counted(
-        self, token: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None = None
+        self, user: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None = None
     ) -> AsyncIterator[bytes]:
         """The same pieces, which count as one stream until they end."""
-        own = self._open.count(token)
+        own = self._open.count(user)
         has_room = len(self) < self._total or (connection is not None and own + 1 < self._open.most())
-        if own >= self._per_token or not has_room:
+        if own >= self._per_user or not has_room:
             raise TooManyError("too many streams of events and logs are open; close some", STREAM_RETRY_S)
-        return self._counted(token, pieces, connection)
+        return self._counted(user, pieces, connection)
 
     async def _counted(
-        self, token: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None
+        self, user: str, pieces: AsyncIterator[bytes], connection: OpenConnection | None
     ) -> AsyncIterator[bytes]:
         stream = connection or _Unconnected()
-        self._open.add(token, stream)
+        self._open.add(user, stream)
         if connection is not None:
             connection.streams()
             if len(self) > self._total:
@@ -85,11 +86,11 @@ class StreamLimit:
             async for piece in pieces:
                 yield piece
         finally:
-            self._open.discard(token, stream)
+            self._open.discard(user, stream)
 
     def _drop_one(self) -> None:
-        token, stream = self._open.oldest_of_most()
-        self._open.discard(token, stream)
+        user, stream = self._open.oldest_of_most()
+        self._open.discard(user, stream)
         stream.drop()
 
 

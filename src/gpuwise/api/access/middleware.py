@@ -143,7 +143,7 @@ class AccessMiddleware:
                 except GpuwiseError as error:
                     return await response_to(error)(scope, receive, send)
                 if (connection := connection_of(scope)) is not None:
-                    connection.authenticated(caller.principal.token)
+                    connection.authenticated(caller.user)
         await self._app(scope, receive, send)
 
     def _is_ours(self, name: str) -> bool:

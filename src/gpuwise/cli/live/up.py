@@ -47,7 +47,9 @@ class ServiceOptions:
         float | None, typer.Option("--round", metavar="SECONDS", help="Decide only at multiples of this time.")
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of policies that draw random numbers.")] = 0
-    keep_days: Annotated[float, typer.Option(min=0, help="How long ended jobs and their logs are kept.")] = 30.0
+    keep_days: Annotated[
+        float, typer.Option(min=0, help="How long ended jobs, their logs and ended tokens are kept.")
+    ] = 30.0
     jobs_per_user: Annotated[int, typer.Option(min=1, help="Jobs a user may have that have not ended.")] = 50_000
     as_user: Annotated[
         str | None,

@@ -15,6 +15,7 @@ from gpuwise.service.live.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    TooManyError,
     UnauthorizedError,
     WrongTokenError,
 )
@@ -28,6 +29,8 @@ from gpuwise.service.live.sessions import (
 )
 
 LONGEST_GRACE_S = 30 * 86400.0
+MOST_NEW_TOKENS, NEW_S = 20, 3600.0
+"""A user with this number of new tokens within this time rotates later; administrators need not wait."""
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\-]{0,63}"
 _RANK = {UserRole.VIEWER: 0, UserRole.USER: 1, UserRole.ADMIN: 2}
 _LONGEST_VALIDITY_S = 100 * 365 * 86400.0
@@ -69,7 +72,7 @@ class Caller:
 class Access:
     """All tokens in memory, read from the store at the start and after each change; sessions are only in memory.
 
-    `add`, `rotate` and `revoke` write to the store in the thread that calls them.
+    `add`, `create`, `rotate` and `revoke` write to the store in the thread that calls them.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
@@ -106,9 +109,10 @@ class Access:
 
     def _by_session(self, digest: str) -> Principal:
         grant = self._sessions.find(digest)
-        if grant is None:
+        token = None if grant is None else self._by_id.get(grant.token)  # its row may have become unreadable
+        if token is None:
             raise UnauthorizedError("this session has ended; log in again")
-        return self._principal(self._by_id[grant.token], digest)
+        return self._principal(token, digest)
 
     def _principal(self, token: TokenRecord, session: str = "") -> Principal:
         if not self._is_valid(token):
@@ -139,14 +143,18 @@ class Access:
     def by_code(self, code: str) -> Principal:
         """The user whom a code logs in; it does so only once."""
         grant = self._codes.end(digest_of(code))
-        if grant is None:
+        token = None if grant is None else self._by_id.get(grant.token)
+        if token is None:
             raise WrongTokenError("this link was used before, or has expired; for another, run: gpuwise page")
-        return self._principal(self._by_id[grant.token])
+        return self._principal(token)
 
     def log_in(self, principal: Principal) -> tuple[str, float]:
         """The secret of a new session, and until when it is valid at most."""
+        token = self._by_id.get(principal.token)
+        if token is None:
+            raise WrongTokenError("this token is not known; ask an administrator for another")
         secret, grant = self._sessions.issue(principal.token)
-        expires_at = self._by_id[principal.token].expires_at
+        expires_at = token.expires_at
         return secret, grant.expires_at if expires_at is None else min(expires_at, grant.expires_at)
 
     def log_out(self, principal: Principal) -> None:
@@ -168,10 +176,18 @@ class Access:
             raise InvalidError(f"user is {user!r}; it must be up to 64 letters, digits and _.@-")
         return self._add(user, role, self._expiry(expires_in_s))
 
+    def create(self, by: Principal, user: str, role: UserRole, expires_in_s: float | None) -> tuple[TokenRecord, str]:
+        """A new token that an administrator asks for, and its secret; not from a session."""
+        _require_token(by, "make tokens")
+        return self.add(user, role, expires_in_s)
+
     def rotate(
         self, by: Principal, token_id: str, expires_in_s: float | None = None, grace_s: float = 0.0
     ) -> tuple[TokenRecord, str]:
-        """A token in the place of another, which ends at once, or after some grace; it expires when that one would."""
+        """A token in the place of another, which ends at once, or after some grace; it expires when that one would.
+
+        Of a user's tokens, no more stay in their grace than are valid otherwise, so that rotating gives no user more.
+        """
         _require_token(by, "rotate tokens")
         old, is_admin = self._by_id.get(token_id), by.role is UserRole.ADMIN
         if old is None or not (is_admin or (by.user == old.user and by.at_least(old.role))):
@@ -183,10 +199,30 @@ class Access:
         expires_at = old.expires_at if expires_in_s is None else self._expiry(expires_in_s)
         if not is_admin and (expires_at or math.inf) > (old.expires_at or math.inf):
             raise ForbiddenError("only an administrator can make a token valid for longer than it was")
+        if not is_admin:
+            self._check_pace(old.user)
         new, secret = self._add(old.user, old.role, expires_at)
         self.on_rotate(old, secret)
         self._put(replace(old, revoked_at=self._clock() + grace_s))
+        self._end_graces(old)
         return new, secret
+
+    def _check_pace(self, user: str) -> None:
+        now = self._clock()
+        recent = [token.created_at for token in self.tokens() if token.user == user and token.created_at > now - NEW_S]
+        if len(recent) >= MOST_NEW_TOKENS:
+            wait_s = recent[-MOST_NEW_TOKENS] + NEW_S - now
+            text = f"{user} got {len(recent)} new tokens within an hour; try again in {wait_s:.0f} s"
+            raise TooManyError(text, wait_s)
+
+    def _end_graces(self, rotated: TokenRecord) -> None:
+        """Ends the graces of a user's oldest tokens, if there are too many; not of the one that was just rotated."""
+        alike = [token for token in self.tokens() if (token.user, token.role) == (rotated.user, rotated.role)]
+        valid = [token for token in alike if self._is_valid(token)]
+        in_grace = [token for token in valid if token.revoked_at is not None]
+        older = [token for token in in_grace if token.id != rotated.id]
+        for token in older[: max(0, len(in_grace) - (len(valid) - len(in_grace)))]:
+            self._put(replace(token, revoked_at=self._clock()))
 
     def revoke(self, token_id: str) -> TokenRecord:
         """Ends a token, at once and for good."""

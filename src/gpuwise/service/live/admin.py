@@ -56,7 +56,7 @@ class Admin:
         self, caller: Caller, user: str, role: UserRole, expires_in_s: float | None
     ) -> tuple[TokenRecord, str]:
         """A new token, and its secret, which is shown once."""
-        adding = self._controller.ask(lambda _: self._access.add(user, role, expires_in_s))
+        adding = self._controller.ask(lambda _: self._access.create(caller.principal, user, role, expires_in_s))
         return await self._audit.recorded(caller, f"add {role} token", user, result_of(adding))
 
     async def rotate_token(

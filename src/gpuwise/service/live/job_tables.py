@@ -17,12 +17,10 @@ from gpuwise.service.live.estimates import Estimate, Estimates, QueueEstimates
 from gpuwise.service.live.overview import Overview, QueueEntry
 from gpuwise.service.live.table_rows import ON_DEVICES, Row, Viewpoint, array_of
 from gpuwise.service.live.threads import WorkerPool, result_of
+from gpuwise.store.ended import SORTS as ENDED_SORTS
 
 ESTIMATE_TIMEOUT_S = 0.2
 """How long rows wait for estimates; after that they have the last ones that were made."""
-ENDED_SORTS = (
-    "job", "name", "user", "queue", "status", "loss", "waited", "took", "gpu_s", "preemptions", "ended",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +133,7 @@ class JobTables:
 
     async def ended(self, caller: Caller, query: TableQuery) -> TablePage:
         """A page of the caller's jobs that have ended; an administrator's are all."""
-        _check_sort(query.sort, ENDED_SORTS)
+        _check_sort(query.sort, tuple(ENDED_SORTS))
         asked = EndedQuery(
             user=None if caller.principal.role is UserRole.ADMIN else caller.user,
             terms=parse_search(query.search),

@@ -1,4 +1,4 @@
-"""Retention: ended jobs with their folders, and old journal lines, are deleted after some days."""
+"""Retention: ended jobs with their folders, ended tokens and old journal lines are deleted after some days."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("gpuwise.retention")
 
 
 class Retention(Repeating):
-    """Deletes ended jobs with their folders, and old journal lines, once per hour."""
+    """Deletes ended jobs with their folders, ended tokens and old journal lines, once per hour."""
 
     def __init__(self, store: Store, jobs: Path, keep_days: float, every_s: float = 3600.0) -> None:
         self._store = store

@@ -23,15 +23,11 @@ class Row:
     """The number of an array's tasks that were found; 0 is a row of one job."""
 
 
-PUBLIC_SORTS: dict[str, Key] = {
+SORTS: dict[str, Key] = {
     "job": lambda record, _: tuple(map(int, record.uid.split("-"))),
     "user": lambda record, _: record.user.lower(),
     "status": lambda record, _: record.status,
     "gpus": lambda record, _: record.request.gpus * record.request.gpu_frac,
-}
-"""What may be sorted by when the jobs are another user's."""
-SORTS: dict[str, Key] = {
-    **PUBLIC_SORTS,
     "name": lambda record, _: record.request.name.lower(),
     "queue": lambda record, _: record.request.queue.lower(),
     "where": lambda record, _: record.placement or None,
@@ -44,6 +40,8 @@ SORTS: dict[str, Key] = {
     "start": lambda _, estimate: estimate.start_at,
     "finish": lambda _, estimate: estimate.finish_at,
 }
+DETAILS = frozenset(("name", "progress", "loss", "speed"))
+"""What another user's jobs are neither found nor sorted by, since it is not shown (`NO_DETAILS` of the API)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +55,12 @@ class Viewpoint:
     def texts(self, record: JobRecord) -> dict[str, str]:
         """What a search looks at, by field."""
         status = f"{record.status}, on hold" if is_on_hold(record) else record.status
-        public = {"id": record.uid, "user": record.user, "status": status}
-        if not self.may_see(record):
-            return public
-        return public | {"name": record.request.name, "queue": record.request.queue}
+        public = {"id": record.uid, "user": record.user, "status": status, "queue": record.request.queue}
+        return public | {"name": record.request.name} if self.may_see(record) else public
 
     def key(self, sort: str, record: JobRecord) -> Any:
         """What a job is sorted by; None is last."""
-        if sort not in PUBLIC_SORTS and not self.may_see(record):
+        if sort in DETAILS and not self.may_see(record):
             return None
         return SORTS[sort](record, self.estimate(record))
 
