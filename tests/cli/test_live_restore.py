@@ -61,6 +61,63 @@ def test_an_older_database_is_put_back_while_newer_jobs_run(up: Up, tmp_path: Pa
     assert up.run("show", newer).code == 5
 
 
+def _refused(up: Up) -> str:
+    """What a service that does not start says."""
+    answer = up.run("up", "--port", "0", *up.options)
+    assert answer.code == 2, answer
+    return answer.err
+
+
+def test_a_damaged_database_is_replaced_by_a_backup(up: Up, tmp_path: Path) -> None:
+    backup, database = tmp_path / "backup.db", up.state / "gpuwise.db"
+    uid, go = up.begin_job("older")
+    until(lambda: up.runs(uid), "the job to run")
+    up.right("backup", str(backup))
+    up.kill()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damaged = bytes(each ^ 0x55 for each in database.read_bytes()[:4096]) + database.read_bytes()[4096:]
+    database.write_bytes(damaged)
+    said = _refused(up)
+    assert str(database) in said
+    assert "is damaged" in said
+    assert "gpuwise restore FILE" in said
+    log = database.with_name("gpuwise.db-wal")
+    log.write_bytes(b"a log of the damaged database")
+    assert "the database before is kept as" in up.right("restore", str(backup))
+    (kept,) = up.state.glob("gpuwise.db.*.before-restore")
+    assert kept.read_bytes() == damaged
+    assert not log.exists()
+    up.start()
+    up.end_job(uid, go)
+    assert len(up.job(uid)["launches"]) == 1
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_database_that_is_lost_is_not_replaced_by_an_empty_one(up: Up, tmp_path: Path, left: str) -> None:
+    backup, database = tmp_path / "backup.db", up.state / "gpuwise.db"
+    uid, go = up.begin_job("older")
+    until(lambda: up.runs(uid), "the job to run")
+    up.right("backup", str(backup))
+    up.kill()
+    for path in up.state.glob("gpuwise.db*"):
+        path.unlink()
+    if left == "an empty file":
+        database.touch()
+    said = _refused(up)
+    for part in (str(database), "gpuwise restore FILE", f"remove {up.state / 'generation.json'} to start"):
+        assert part in said
+    assert [path for path in up.state.glob("gpuwise.db*") if path.stat().st_size] == []
+    up.right("restore", str(backup))
+    up.start()
+    up.end_job(uid, go)
+    up.kill()
+    database.unlink()
+    (up.state / "generation.json").unlink()
+    up.start()
+    assert up.run("show", uid).code == 5
+
+
 def _execute(file: Path, statement: str) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute(statement)

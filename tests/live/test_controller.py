@@ -174,6 +174,50 @@ def test_a_record_that_cannot_be_read_ends_its_job_and_no_other(store: SqlStore)
     Bench(store, "1x2:V100", world=again.world).controller.turn()
 
 
+def _damage(store: SqlStore, uid: str) -> None:
+    store.database.write(
+        lambda connection: connection.exec_driver_sql(f"UPDATE jobs SET request = '{{' WHERE uid = '{uid}'")
+    )
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_what_waits_for_a_job_whose_record_cannot_be_read_is_treated_as_if_that_was_cancelled(
+    store: SqlStore, restarts: int
+) -> None:
+    bench = Bench(store, "1x2:V100")
+    (bad,) = bench.submit(request(10.0))
+    kinds = ("afterok", "afterany", "afternotok")
+    waiting = bench.submit(*(request(1.0, after=(f"{kind}:{bad}",)) for kind in kinds))
+    (last,) = bench.submit(request(1.0, after=(waiting[0],)))
+    bench.controller.turn()
+    _damage(store, bad)
+    for _ in range(restarts):  # the second may come before any turn
+        bench = Bench(store, "1x2:V100", world=bench.world)
+    bench.settle()
+    assert [store.job(uid).status for uid in (*waiting, last)] == ["cancelled", "succeeded", "succeeded", "cancelled"]
+    assert store.job(waiting[0]).why_ended == f"job {bad}, which it waits for, did not succeed"
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_what_waits_for_an_array_with_a_task_whose_record_cannot_be_read(store: SqlStore, restarts: int) -> None:
+    bench = Bench(store, "1x4:V100")
+    tasks = bench.submit(request(10.0, array=(0, 1, 2)))
+    kinds = ("afterok", "afterany", "afternotok")
+    waiting = bench.submit(*(request(1.0, after=(f"{kind}:1",)) for kind in kinds))
+    bench.controller.turn()
+    _damage(store, tasks[1])
+    for _ in range(restarts):
+        bench = Bench(store, "1x4:V100", world=bench.world)
+    bench.settle()
+    assert [store.job(uid).status for uid in (tasks[0], tasks[2], *waiting)] == [
+        "succeeded", "succeeded", "cancelled", "succeeded", "succeeded",
+    ]  # fmt: skip
+    ok, after_any, not_ok = (store.job(uid) for uid in waiting)
+    assert ok.why_ended == f"job {tasks[1]}, which it waits for, did not succeed"
+    assert after_any.started_at >= store.job(tasks[2]).ended_at
+    assert not_ok.started_at < store.job(tasks[2]).ended_at
+
+
 @pytest.mark.parametrize("missing", ["attempts jobs", "journal", "snapshots"])
 def test_records_that_contradict_each_other_are_damage_with_a_way_out(store: SqlStore, missing: str) -> None:
     bench = Bench(store)

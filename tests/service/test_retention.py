@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,20 @@ def test_old_jobs_go_with_their_folders(store: SqlStore, tmp_path: Path) -> None
     assert {job.uid for job in store.jobs()} == {"2", "3"}
     # 4 and 5 belong to no job; 5 is too new to be deleted: its job may be about to be written.
     assert {folder.name for folder in jobs.iterdir()} == {"2", "3", "5"}
+
+
+def test_one_record_that_cannot_be_read_keeps_its_folder_and_no_other(store: SqlStore, tmp_path: Path) -> None:
+    ended = {"status": "succeeded", "ended_at": NOW - DAY_S}
+    store.commit(Batch(jobs=[JobRecord(uid="2", user="ada", request=JobRequest(command=("x",)), **ended)]))
+    store.database.write(lambda connection: connection.exec_driver_sql("UPDATE jobs SET request = '{'"))
+    jobs = tmp_path / "jobs"
+    for uid in ("1", "2", "3"):
+        (jobs / uid).mkdir(parents=True)
+        os.utime(jobs / uid, times=(0.0, NOW - 31 * DAY_S))
+    (jobs / "4").symlink_to(tmp_path / "gone")  # as a folder that is renamed while folders are listed
+    with closing(Retention(store, jobs, keep_days=30.0)) as retention:
+        retention.delete_old(NOW)
+    assert {folder.name for folder in jobs.iterdir()} == {"2", "4"}
 
 
 def test_a_folder_is_deleted_whatever_its_job_has_put_there(tmp_path: Path) -> None:

@@ -34,6 +34,22 @@ def test_the_one_that_is_due_first_is_next_but_for_those_that_are_busy(store: Sq
     assert store.next_notification((), ["ann", "bob"]) is None
 
 
+@pytest.mark.parametrize(
+    "damage", ["next_at = 'soon'", "next_at = x'00'", "uid = x'ff'", "uid = CAST(x'ff' AS TEXT)", "tries = 'x'"]
+)
+def test_one_that_cannot_be_read_is_never_next_and_others_are(sqlite_store: SqlStore, damage: str) -> None:
+    store, good = sqlite_store, note("2", next_at=9.0)
+    store.commit(Batch(notifications=[note("1", next_at=1.0)]))
+    store.database.write(lambda connection: connection.exec_driver_sql(f"UPDATE notifications SET {damage}"))
+    assert store.next_notification((), ()) is None
+    store.commit(Batch(notifications=[good]))
+    assert store.next_notification((), ()) == good
+    assert store.notifications("1") == []
+    (left_out,) = store.unreadable
+    assert left_out.startswith("notification of job ")
+    left_out.encode()
+
+
 def test_what_was_sent_is_deleted_and_what_was_given_up_is_shown_and_not_sent(store: SqlStore) -> None:
     first, second = note("1", 0), note("1", 1)
     store.commit(Batch(notifications=[second, first]))

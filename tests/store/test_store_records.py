@@ -312,6 +312,36 @@ def test_a_page_with_a_record_that_cannot_be_read_is_full(store: SqlStore) -> No
     assert [record.uid for record in store.live_jobs()] == ["1", "2", "3", "4"]
 
 
+def test_pages_go_on_after_a_job_whose_id_is_damaged(sqlite_store: SqlStore) -> None:
+    store = sqlite_store
+    store.commit(Batch(jobs=[job(uid) for uid in ("1", "2", "3", "4-0", "4-1", "5")]))
+    for uid, damaged in (("4-1", "'4-x'"), ("3", "x'ff'"), ("5", "'9'")):
+        store.database.write(
+            lambda connection, uid=uid, damaged=damaged: connection.exec_driver_sql(  # type: ignore[misc]
+                f"UPDATE jobs SET uid = {damaged}, request = '{{' WHERE uid = '{uid}'"
+            )
+        )
+    assert [record.uid for record in store.jobs(limit=1)] == ["4-0"]
+    assert [record.uid for record in store.jobs(limit=2)] == ["4-0", "2"]
+    assert [record.uid for record in store.jobs(limit=1, statuses=("pending", "running"), before="4-0")] == ["2"]
+    assert [record.uid for record in store.jobs()] == ["4-0", "2", "1"]
+    "; ".join(store.unreadable).encode()  # for answers of the API
+
+
+def test_an_audit_entry_that_cannot_be_read_does_not_hide_the_others(sqlite_store: SqlStore) -> None:
+    store = sqlite_store
+    store.commit(Batch(audit=[replace(full_audit(), target=str(number)) for number in range(6)]))
+    for number, values in ((4, "at = 'soon'"), (5, "user = x'ff'")):
+        store.database.write(
+            lambda connection, number=number, values=values: connection.exec_driver_sql(  # type: ignore[misc]
+                f"UPDATE audit SET {values} WHERE id = {number}"
+            )
+        )
+    assert [(number, entry.target) for number, entry in store.audit(limit=3)] == [(6, "5"), (3, "2"), (2, "1")]
+    assert [number for number, _ in store.audit(before=6)] == [3, 2, 1]
+    assert store.unreadable.keys() == {"audit entry 4", "audit entry 5"}
+
+
 BROKEN = "CAST(x'7b22686578223a22ff22' AS TEXT)"
 """Text that is not UTF-8, as after a flipped bit."""
 

@@ -105,13 +105,20 @@ class ControlLoop:
         self.executor.wake()
 
     def _leave_out_unrecorded(self, engine: Engine) -> None:
-        """Cancels jobs whose records cannot be read: nothing is known of them, and the others are to continue."""
+        """Cancels jobs whose records cannot be read, and those that wait for their success; the others continue.
+
+        All of it is written at once: after a restart, nothing could be said of what waited for a job that has ended.
+        """
         now_s = self._clock.now_s()
+        if not self.intake.unrecorded:
+            return
         for row in self.intake.unrecorded:
             log.error("job %s is cancelled, since its record cannot be read", engine.state.jobs.ids[row])
-        if self.intake.unrecorded:
-            engine.take_in(now_s, [JobCancelled(now_s, row) for row in self.intake.unrecorded])
-            self._engine_store.commit(Batch(lines=self._engine_store.take_lines(engine, now_s)))
+        engine.take_in(now_s, [JobCancelled(now_s, row) for row in self.intake.unrecorded])
+        follows = self.intake.end_unrecorded(now_s)
+        engine.take_in(now_s, follows)
+        self.intake.follow(follows)
+        self._write(now_s)
 
     def turn(self) -> None:
         """One turn; a failure ends in a rebuild, never in an exception."""

@@ -60,6 +60,8 @@ class JobIntake:
         """Brings records and admission in step with an engine that may be on other hardware now."""
         state = self.engine.state
         self.unrecorded = self._unrecorded()
+        for row in self.unrecorded:
+            self.admission.restore_unrecorded(state.jobs.ids[row])
         for uid in tuple(self.job_records.live):
             if uid not in state.jobs.row_of:
                 raise damaged(self._store, f"table jobs has job {uid}, and tables snapshots and journal have not")
@@ -82,6 +84,13 @@ class JobIntake:
                     raise damaged(self._store, f"table jobs does not have job {uid} as one that has not ended")
                 found.append(row)
         return found
+
+    def end_unrecorded(self, now_s: float) -> list[Event]:
+        """What follows from the ends of jobs whose records cannot be read, which the engine has taken in."""
+        events: list[Event] = []
+        for row in self.unrecorded:
+            events += self._cancel(now_s, self.admission.ended(self.engine.state.jobs.ids[row], succeeded=False))
+        return [*events, *self.admit(now_s)]
 
     # -- what users ask for ---------------------------------------------------------------------------------------
 

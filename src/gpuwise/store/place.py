@@ -43,6 +43,15 @@ def describe(url: URL) -> str:
     return f"postgresql://{user}{host}{port}/{url.database or ''}"
 
 
+def missing_file(place: str | os.PathLike[str]) -> Path | None:
+    """The file of a SQLite database that does not exist, or is empty; None if it has something in it."""
+    url = locate(place)
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    path = Path(str(url.database)).absolute()
+    return None if path.exists() and path.stat().st_size else path
+
+
 def make_file(url: URL) -> Path:
     """The file of a SQLite database; created for its owner alone if it does not exist."""
     if url.database in (None, "", ":memory:"):

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from gpuwise.core.errors import GpuwiseError
 from gpuwise.core.job.request import JobRequest
+from gpuwise.core.notification import Notification
 from gpuwise.core.records import (
     AttemptRecord,
     AttemptUse,
+    AuditEntry,
     JobRecord,
     JournalLine,
     QueueRecord,
@@ -31,6 +33,13 @@ Record = TypeVar("Record")
 
 _UID = re.compile(r"(0|[1-9][0-9]{0,17})(?:-(0|[1-9][0-9]{0,17}))?")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+"""By annotation, what a field of a record may be."""
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -69,11 +78,29 @@ class RecordReader:
                 check_texts(row)
                 found.append(make(row))
             except (StoreError, ValueError, TypeError) as error:
-                name = f"{what} {row[0]}"
+                name = storable(f"{what} {row[0]}")
                 if name not in self.unreadable:
                     self.unreadable[name] = str(error)
                     log.error("store %s: %s cannot be read and is left out: %s", self._place, name, error)
         return found
+
+    def read_page(
+        self,
+        rows_after: Callable[[Row | None, int], Sequence[Any]],
+        size: int,
+        make: Callable[[Any], Record],
+        what: str,
+    ) -> list[Record]:
+        """As many records as a page has, from the rows after a row: a shorter page is the last, for those who ask."""
+        found: list[Record] = []
+        last = None
+        while True:
+            wanted = size - len(found)
+            rows = rows_after(last, wanted)
+            found += self.read(rows, make, what)
+            if len(rows) < wanted or len(found) >= size:
+                return found
+            last = rows[-1]
 
 
 def check_texts(row: Sequence[Any]) -> None:
@@ -87,6 +114,14 @@ def split_uid(uid: str) -> tuple[int, int] | None:
     """A uid's number and array index; None if it is not a uid."""
     match = _UID.fullmatch(uid)
     return (int(match[1]), NO_INDEX if match[2] is None else int(match[2])) if match else None
+
+
+def place_of(before: str) -> tuple[int, int]:
+    """The number and array index of the job that a page comes after."""
+    place = split_uid(before)
+    if place is None:
+        raise GpuwiseError(f"before is {before!r}; it must be the id of a job, such as 17 or 17-3")
+    return place
 
 
 def command_digest(request: JobRequest) -> str:
@@ -140,6 +175,27 @@ def attempt_record(row: Sequence[Any]) -> AttemptRecord:
 def plain_record(kind: type[Record], row: Sequence[Any]) -> Record:
     """The record of such a row."""
     return kind(**dict(zip(names_of(kind), row, strict=True)))
+
+
+def checked_record(kind: type[Record], row: Sequence[Any]) -> Record:
+    """The record of such a row, if it has texts and numbers where they belong; SQLite stores anything anywhere."""
+    record = plain_record(kind, row)
+    for each in fields(kind):  # type: ignore[arg-type]
+        value = getattr(record, each.name)
+        if not isinstance(value, _KINDS[str(each.type)]):
+            raise ValueError(f"its {each.name} is a {type(value).__name__}; it must be {each.type}")
+    return record
+
+
+def notification(row: Sequence[Any]) -> Notification:
+    """The notification of a row."""
+    return checked_record(Notification, row)
+
+
+def numbered_audit_entry(row: Sequence[Any]) -> tuple[int, AuditEntry]:
+    """The audit entry of a row, with its number."""
+    number, *entry = row
+    return number, checked_record(AuditEntry, entry)
 
 
 def token_row(token: TokenRecord) -> Row:

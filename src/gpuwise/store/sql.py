@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Executable, and_, delete, func, select, text
@@ -43,7 +45,9 @@ from gpuwise.store.rows import (
     job_record,
     job_row,
     journal_line,
-    plain_record,
+    notification,
+    numbered_audit_entry,
+    place_of,
     plain_rows,
     queue_record,
     queue_row,
@@ -199,16 +203,13 @@ class SqlStore(Store):
         """Jobs, newest first; an array's id in ``uids`` means all its tasks; ``before`` is a uid, for the next page."""
         if len(uids) > MAX_UIDS:
             raise GpuwiseError(f"uids has {len(uids)} ids; it may have up to {MAX_UIDS}")
-        found: list[JobRecord] = []
-        while True:  # a page is full although a record in it cannot be read: a shorter one is the last
-            size = _clamped(limit) - len(found)
-            rows = self.database.read(
-                newest_jobs(user=user, statuses=statuses, queue=queue, name=name, uids=uids, before=before, limit=size)
-            )
-            found += self._records.read(rows, job_record, "job")
-            if len(rows) < size or len(found) >= _clamped(limit):
-                return found
-            before = rows[-1][0]
+        start = None if before is None else place_of(before)
+        query = partial(newest_jobs, user=user, statuses=statuses, queue=queue, name=name, uids=uids)
+
+        def page(last: Row | None, size: int) -> Sequence[Any]:
+            return self.database.read(query(before=start if last is None else tuple(last[-2:]), limit=size))
+
+        return self._records.read_page(page, _clamped(limit), job_record, "job")
 
     def ended_page(self, query: EndedQuery) -> EndedPage:
         """A page of the jobs that have ended, searched and sorted."""
@@ -269,8 +270,14 @@ class SqlStore(Store):
 
     def next_notification(self, busy: Collection[tuple[str, str]], full: Collection[str]) -> Notification | None:
         """The notification to be sent next, but for busy pairs of user and destination, and users with enough."""
-        found = self.database.read(next_notification(busy, full))
-        return plain_record(Notification, found[0]) if found else None
+        query = next_notification(busy, full).limit(1)
+        for number in itertools.count():  # past those that cannot be read
+            rows = self.database.read(query.offset(number))
+            if found := self._records.read(rows, notification, "notification of job"):
+                return found[0]
+            if not rows:
+                break
+        return None
 
     def put_notification(self, notification: Notification) -> None:
         """Adds or changes a notification."""
@@ -284,7 +291,7 @@ class SqlStore(Store):
     def notifications(self, uid: str) -> list[Notification]:
         """The notifications of a job or an array that were not sent, in the order of its addresses."""
         query = select(notifications).where(notifications.c.uid == storable(uid)).order_by(notifications.c.position)
-        return [plain_record(Notification, row) for row in self.database.read(query)]
+        return self._records.read(self.database.read(query), notification, "notification of job")
 
     def put_token(self, token: TokenRecord) -> None:
         """Adds or changes a token."""
@@ -311,10 +318,13 @@ class SqlStore(Store):
 
     def audit(self, *, before: int | None = None, limit: int = 100) -> list[tuple[int, AuditEntry]]:
         """Audit entries with their numbers, newest first."""
-        query = select(audit).order_by(audit.c.id.desc()).limit(_clamped(limit))
-        if before is not None:
-            query = query.where(audit.c.id < _clamped(before))
-        return [(number, plain_record(AuditEntry, row)) for number, *row in self.database.read(query)]
+        start = _LARGEST if before is None else _clamped(before)
+        query = select(audit).order_by(audit.c.id.desc())
+
+        def page(last: Row | None, size: int) -> Sequence[Any]:
+            return self.database.read(query.where(audit.c.id < (start if last is None else last[0])).limit(size))
+
+        return self._records.read_page(page, _clamped(limit), numbered_audit_entry, "audit entry")
 
     def _put(self, *work: tuple[str, list[Row]]) -> None:
         def put(connection: Connection) -> None:

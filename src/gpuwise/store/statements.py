@@ -22,7 +22,6 @@ from sqlalchemy import (
     union_all,
 )
 
-from gpuwise.core.errors import GpuwiseError
 from gpuwise.store.rows import JOB_COLUMNS, split_uid, storable
 from gpuwise.store.schema import (
     NEWEST_FIRST,
@@ -98,10 +97,10 @@ def newest_jobs(
     queue: str | None,
     name: str | None,
     uids: Sequence[str],
-    before: str | None,
+    before: tuple[int, int] | None,
     limit: int,
 ) -> Select[Any] | CompoundSelect[Any]:
-    """The query for a page of jobs, newest first.
+    """The query for a page of jobs, newest first; its last two columns are a job's place, for the next page.
 
     With several statuses there is one query per status, and the results are merged: an index gives the newest jobs of
     one status in order, but not those of two.
@@ -123,11 +122,11 @@ def newest_jobs(
 
 
 def next_notification(busy: Collection[tuple[str, str]], full: Collection[str]) -> Select[Any]:
-    """The query for the notification to be sent next, but for busy pairs of user and destination, and some users."""
+    """The query for the notifications to be sent next, but for busy pairs of user and destination, and some users."""
     columns = notifications.c
     others = [or_(columns.user != user, columns.destination != place) for user, place in busy]
     waiting = select(notifications).where(text(WAITING), columns.user.not_in(full), *others)
-    return waiting.order_by(columns.next_at).limit(1)
+    return waiting.order_by(columns.next_at)
 
 
 def _among(uids: Sequence[str]) -> ColumnElement[bool]:
@@ -139,9 +138,6 @@ def _among(uids: Sequence[str]) -> ColumnElement[bool]:
     )
 
 
-def _older_than(before: str) -> ColumnElement[bool]:
-    place = split_uid(before)
-    if place is None:
-        raise GpuwiseError(f"before is {before!r}; it must be the id of a job, such as 17 or 17-3")
-    number, index = place
+def _older_than(before: tuple[int, int]) -> ColumnElement[bool]:
+    number, index = before
     return and_(jobs.c.number <= number, or_(jobs.c.number < number, jobs.c.array_index > index))

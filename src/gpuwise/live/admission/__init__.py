@@ -75,6 +75,10 @@ class Admission:
         else:
             self.shares.add(job, Stage.WAITING if record.held else Stage.ADMITTED)
 
+    def restore_unrecorded(self, uid: str) -> None:
+        """A job of which nothing else is known, before others that may wait for it; to be ended with `ended`."""
+        self.dependencies.add(uid, ())
+
     def _begin_later(self, job: LiveJob, begin_s: float) -> None:
         self.begins[job.uid] = begin_s
         job.causes.add(BEGIN)
@@ -106,12 +110,12 @@ class Admission:
 
     def ended(self, uid: str, *, succeeded: bool) -> list[tuple[str, str]]:
         """A job has ended; those that wait for it and now never can start, each with the reason."""
-        job = self._jobs.pop(uid, None)
-        if job is None:
+        if uid not in self.dependencies:
             return []
-        self.shares.remove(job)
-        self.begins.pop(uid, None)
-        self._leave_array(job)
+        if (job := self._jobs.pop(uid, None)) is not None:
+            self.shares.remove(job)
+            self.begins.pop(uid, None)
+            self._leave_array(job)
         outcome = self.dependencies.ended(uid, succeeded=succeeded)
         for each in outcome.free:
             self._unblock(self._jobs[each], DEPENDENCY)

@@ -64,6 +64,10 @@ class Dependencies:
             self._dependents.setdefault(name, {}).setdefault(uid, set()).add(until)
         return bool(wanted)
 
+    def __contains__(self, uid: object) -> bool:
+        """Whether a job is known here and has not ended."""
+        return uid in self._after
+
     def has_tasks(self, array: str) -> bool:
         """Whether an array has tasks that have not ended."""
         return array in self._tasks

@@ -7,13 +7,16 @@ job number. A database that was put back is behind that, or has another generati
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuwise.core.records import StoreError
+from gpuwise.core.errors import GpuwiseError
+from gpuwise.core.records import RESTORE, StoreError
 from gpuwise.live.local.attempts.folders import whole
 from gpuwise.live.local.supervisor.files import read_json, write_json
+from gpuwise.store.place import missing_file
 from gpuwise.store.sql import SqlStore
 
 log = logging.getLogger("gpuwise.up")
@@ -23,6 +26,15 @@ FILE = "generation.json"
 MARK_EVERY_S = 1.0
 UNMARKED = 1000
 """Jobs that may have been submitted after the last mark."""
+
+
+def require_database(folder: Path, place: str | os.PathLike[str]) -> None:
+    """Refuses to begin with an empty database in a folder that had one: all jobs that run would be unknown, and end."""
+    if (folder / FILE).exists() and (missing := missing_file(place)):
+        raise GpuwiseError(
+            f"{missing} does not exist or is empty, and {folder} had a database, by its {FILE}; {RESTORE}, or remove "
+            f"{folder / FILE} to start with an empty database, which ends all jobs that still run"
+        )
 
 
 class Generation:

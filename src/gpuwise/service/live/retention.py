@@ -10,7 +10,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from gpuwise.core.records import Store
+from gpuwise.core.records import Store, StoreError
 from gpuwise.live.clock import Repeating
 from gpuwise.live.local.supervisor.account import FOLDER as _FOLDER
 
@@ -37,9 +37,17 @@ class Retention(Repeating):
         if rows:
             log.info("deleted %d rows older than %g days", rows, self._keep_s / DAY_S)
         for folder in self._jobs.iterdir():
-            if self._store.job(folder.name) is None and folder.stat().st_mtime < now - self._keep_s:
-                with contextlib.suppress(OSError):
-                    remove_tree(folder)
+            with contextlib.suppress(OSError):
+                self._delete_if_old(folder, now)
+
+    def _delete_if_old(self, folder: Path, now: float) -> None:
+        try:
+            is_known = self._store.job(folder.name) is not None
+        except StoreError as error:
+            log.warning("%s is kept: %s", folder, error)
+            return
+        if not is_known and folder.stat().st_mtime < now - self._keep_s:
+            remove_tree(folder)
 
 
 def remove_tree(folder: Path) -> None:

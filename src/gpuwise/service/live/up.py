@@ -39,7 +39,7 @@ from gpuwise.predict.sharing.contention import MPS, TIME_SLICE
 from gpuwise.service.live.access import Access
 from gpuwise.service.live.errors import UnauthorizedError
 from gpuwise.service.live.estimates import Estimates
-from gpuwise.service.live.generation import MARK_EVERY_S, Generation
+from gpuwise.service.live.generation import MARK_EVERY_S, Generation, require_database
 from gpuwise.service.live.notify.notifier import Notifier
 from gpuwise.service.live.notify.settings import NotifySettings
 from gpuwise.service.live.overview import ServiceInfo
@@ -112,7 +112,9 @@ class LocalDeployment:
         with ExitStack() as parts:
             self.folder.open()
             parts.callback(self.folder.close)
-            self.store = parts.enter_context(closing(open_store(settings.database or self.folder.database)))
+            place = settings.database or self.folder.database
+            require_database(self.folder.path, place)
+            self.store = parts.enter_context(closing(open_store(place)))
             self.store.claim()
             self.generation = Generation(self.folder.path, self.store)
             mps = self.folder.mps if settings.mps else None
