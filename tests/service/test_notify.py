@@ -328,8 +328,8 @@ def test_some_are_sent_at_a_time_and_few_of_a_user(store: SqlStore, notify: Noti
 def dripping(*lines: bytes, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """The port of a server that sends some lines, then a byte now and then.
 
-    Each line but the first is sent after a request. With TLS, that begins after the lines. Each wait for a byte is shorter than the time-outs here; all of them
-    together are not.
+    Each line but the first is sent after a request. With TLS, that begins after the lines. Each wait for a byte is
+    shorter than the time-outs here; all of them together are not.
     """
     stopped = threading.Event()
 
