@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email import message_from_bytes, policy
@@ -14,7 +15,7 @@ from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from aiosmtpd.controller import Controller
+from aiosmtpd.controller import BaseThreadedController
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 
@@ -28,20 +29,30 @@ class Received:
 
 
 class Receiver:
-    """A web server; it answers each request with the next of some statuses, and then always with the last."""
+    """A web server; it answers each request with the next of some statuses, and then always with the last.
 
-    def __init__(self, *statuses: int, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    One that does not listen yet refuses connections; its port is its own all the same.
+    """
+
+    def __init__(self, *statuses: int, tls: ssl.SSLContext | None = None, listens: bool = True) -> None:
         self.received: list[Received] = []
         self.released = threading.Event()
         """Whether those answer that wait: status 0 is none before this."""
         self._statuses = list(statuses) or [200]
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(), bind_and_activate=False)
+        self._server.server_bind()
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
         self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        if listens:
+            self.listen()
+
+    def listen(self) -> None:
+        """Accepts connections from now on."""
+        self._server.server_activate()
         self._thread.start()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -70,11 +81,17 @@ class Receiver:
             self.received.append(received)
             return self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
 
+    def answer(self, *statuses: int) -> None:
+        """The statuses to answer with from now on."""
+        with self._lock:
+            self._statuses = list(statuses)
+
     def close(self) -> None:
         self.released.set()
-        self._server.shutdown()
+        if self._thread.ident is not None:
+            self._server.shutdown()
+            self._thread.join(10)
         self._server.server_close()
-        self._thread.join(10)
 
 
 @contextmanager
@@ -96,10 +113,20 @@ def silent() -> Iterator[tuple[str, Callable[[], int]]]:
             each.close()
 
 
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+class _OnSocket(BaseThreadedController):
+    """Serves on a socket that is bound before, so that no other program can have its port."""
+
+    def __init__(self, handler: Any, **more: Any) -> None:
+        super().__init__(handler, **more)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+
+    def _create_server(self) -> Awaitable[asyncio.AbstractServer]:
+        return self.loop.create_server(self._factory_invoker, sock=self._listening)
+
+    def _trigger_server(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port), 60.0) as connection:
+            connection.recv(1024)
 
 
 class MailReceiver:
@@ -116,7 +143,7 @@ class MailReceiver:
             return AuthResult(success=(data.login.decode(), data.password.decode()) == account)
 
         more = {"authenticator": login, "auth_required": True, "auth_require_tls": tls is not None} if account else {}
-        self._controller = Controller(self, hostname="127.0.0.1", port=free_port(), tls_context=tls, **more)
+        self._controller = _OnSocket(self, ready_timeout=60.0, tls_context=tls, **more)
         self._controller.start()
         self.port = self._controller.port
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ def wait_for(holds: Callable[[], Any], what: str, patience_s: float = 30.0) -> A
             return found
         assert time.monotonic() < gives_up, f"waited {patience_s:g} s for {what}"
         time.sleep(0.02)
+
+
+def await_in_thread(doing: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine; in a thread of its own, since Playwright leaves an event loop running in a test's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, doing).result()
 
 
 class Running:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -293,25 +292,14 @@ def test_a_connection_that_is_gone_does_not_count() -> None:
 # -- TLS ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    names = ["-subj", "/CN=gpuwise", "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(cert), "-keyout", str(key)]
-    try:
-        subprocess.run([*command, *names], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("no openssl to make a certificate with")
-    return cert, key
-
-
 def test_tls_handshakes_count_too(
-    running: Running, serve: Callable[..., Server], certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    running: Running,
+    serve: Callable[..., Server],
+    tls: ssl.SSLContext,
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    server = serve(files=16, tls=context)
+    server = serve(files=16, tls=tls)
     with ExitStack() as held:
         silent = [held.enter_context(connected(server)) for _ in range(20)]
         trusting = ssl.create_default_context(cafile=str(certificate[0]))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,6 @@ class Notifying(Up):
     options = ("--devices", "2", "--webhook-hosts", "127.0.0.1")
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of eight megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("a small file system cannot be mounted here: " + mounted.stderr.decode().strip())
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def _fill(path: Path) -> None:
     """Takes all space; what is given up meanwhile, too, once."""
 
@@ -43,7 +30,8 @@ def _fill(path: Path) -> None:
         write_on(file)
 
 
-def test_cancel_queue_and_logs_answer_while_the_disk_is_full(disk: Path) -> None:
+def test_cancel_queue_and_logs_answer_while_the_disk_is_full(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("8m")
     up, receiver = Notifying(disk), Receiver()
     try:
         first, _ = up.begin_job("first", notify=[f"{receiver.url}/x"])

@@ -102,22 +102,21 @@ def test_what_was_not_sent_when_the_service_was_killed_is_sent_by_the_next(
     assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
 
 
-def test_a_receiver_that_is_away_is_notified_when_it_is_there_also_after_a_restart(
+def test_a_receiver_that_fails_is_notified_when_it_works_also_after_a_restart(
     up: Notifying, receive: Callable[..., Receiver]
 ) -> None:
-    failing = receive(500)
-    uid = up.submit("--notify", f"{failing.url}/secret", "--", "true")
+    receiver = receive(500)
+    uid = up.submit("--notify", f"{receiver.url}/secret", "--", "true")
     until(lambda: (unsent := up.unsent(uid)) and unsent[0]["tries"], "a failure")
-    port = failing.port
-    failing.close()
     _, shown = up.on_terminal("show", uid, width=250)
-    line = rf"{re.escape(failing.url)}/\*\*\* \(it answered with HTTP 500; tried (once|\d+ times), again \S+ \(in \d+ s"
+    line = (
+        rf"{re.escape(receiver.url)}/\*\*\* \(it answered with HTTP 500; tried (once|\d+ times), again \S+ \(in \d+ s"
+    )
     assert re.search(line, shown)
     assert "secret" not in shown
     up.kill()
     up.start()
-    receiver = receive(port=port)
-    until(lambda: receiver.received, "the notification")
+    receiver.answer(200)
     until(lambda: up.unsent(uid) == [], "it to be recorded as sent")
     assert "secret" not in (up.state.parent / "up.log").read_text()
 

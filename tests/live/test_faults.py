@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,18 +82,6 @@ def test_a_job_that_runs_out_of_memory_is_tried_again_with_more(deployment: Loca
     assert record.gpu_memory_bytes >= 1.5 * (120 << 20)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of four megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("a small file system cannot be mounted here: " + mounted.stderr.decode().strip())
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def _fill(file: int) -> None:
     while True:
         os.write(file, b"x" * 4096)
@@ -106,15 +93,16 @@ def _submit_many(deployment: LocalDeployment) -> None:
         deployment.controller.submit([JobRequest(command=("/bin/true",), name="x" * 100)], "ada").result(10)
 
 
-def test_a_full_disk_stops_nothing_that_runs_and_loses_nothing(small_disk: Path) -> None:
-    deployment = LocalDeployment(Settings(state=small_disk / "state", devices=2))
-    go = small_disk / "go"
+def test_a_full_disk_stops_nothing_that_runs_and_loses_nothing(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("4m")
+    deployment = LocalDeployment(Settings(state=disk / "state", devices=2))
+    go = disk / "go"
     waits = ("/bin/sh", "-c", f'while [ ! -e "{go}" ]; do sleep 0.05; done')
     (first,) = deployment.controller.submit([JobRequest(command=waits)], "ada").result(10)
     running(deployment, first.uid)
     go.touch()
-    os.rename(go, small_disk / "not yet")
-    filler = small_disk / "filler"
+    os.rename(go, disk / "not yet")
+    filler = disk / "filler"
     file = os.open(filler, os.O_WRONLY | os.O_CREAT)
     with pytest.raises(OSError, match="No space"):
         _fill(file)
@@ -123,7 +111,7 @@ def test_a_full_disk_stops_nothing_that_runs_and_loses_nothing(small_disk: Path)
         _submit_many(deployment)
     accepted = {record.uid for record in deployment.controller.live_records()}
     until(lambda: deployment.controller.trouble, "the trouble to show")
-    os.rename(small_disk / "not yet", go)  # the first job ends while nothing can be written
+    os.rename(disk / "not yet", go)  # the first job ends while nothing can be written
     filler.unlink()
     records = [ended(deployment, uid) for uid in sorted(accepted, key=int)]
     assert {record.status for record in records} == {"succeeded"}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from gpuwise.service.live.jobs import Query
 from gpuwise.service.live.journal_text import NOT_SHOWN, describe_record
 from gpuwise.service.live.threads import WorkerPool, result_of
 from gpuwise.service.live.up import LocalDeployment, Settings
+from running import await_in_thread as wait
 
 ADA, BOB, CY = (
     Caller(Principal(user, role, user), "127.0.0.1")
@@ -42,10 +42,6 @@ def deployment(tmp_path: Path) -> Iterator[LocalDeployment]:
     yield opened
     opened.controller.cancel([record.uid for record in opened.controller.live_records()], "the test").result(30)
     opened.close()
-
-
-def wait(doing: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(doing)
 
 
 def submit(deployment: LocalDeployment, caller: Caller, request: JobRequest = SLEEP, key: str | None = None) -> str:
@@ -134,7 +130,7 @@ def test_an_answer_that_does_not_come_is_given_up() -> None:
         await result_of(Future(), 0.01)
 
     with pytest.raises(NoAnswerError, match=r"no answer within 0\.01 s"):
-        asyncio.run(ask())
+        wait(ask())
 
 
 def test_workers_call_in_another_thread_and_raise_its_errors() -> None:
@@ -148,7 +144,7 @@ def test_workers_call_in_another_thread_and_raise_its_errors() -> None:
             await workers.run(fail)
         return await workers.run(int, "17", base=8)
 
-    assert asyncio.run(ask()) == 15
+    assert wait(ask()) == 15
     workers.close()
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,16 @@ from gpuwise.core.job.request import JobRequest
 from gpuwise.core.notification import Notification
 from gpuwise.core.records import AttemptRecord, Batch, JobRecord, StoreError
 from gpuwise.live.inbox import NotPossibleError
+from gpuwise.service.live.notify import mail as mail_module
 from gpuwise.service.live.notify import notifier as notifier_module
+from gpuwise.service.live.notify.deadline import MOST_ADDRESSES
 from gpuwise.service.live.notify.mail import letter
 from gpuwise.service.live.notify.message import message_of
 from gpuwise.service.live.notify.notifier import MOST_AT_ONCE, MOST_OF_USER, Notifier, Schedule
 from gpuwise.service.live.notify.settings import MailServer, NotifySettings, mail_server, webhook_hosts
 from gpuwise.service.live.notify.webhook import Webhooks, is_public
 from gpuwise.store.sql import SqlStore, open_store
-from receivers import MailReceiver, Received, Receiver, free_port, silent
+from receivers import MailReceiver, Received, Receiver, silent
 from running import wait_for
 
 LOCAL = NotifySettings(hosts=frozenset(("127.0.0.1",)))
@@ -192,12 +194,13 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_key(
 def test_a_receiver_that_is_away_is_notified_when_it_is_there(
     store: SqlStore, notify: Notify, receive: Callable[..., Receiver]
 ) -> None:
-    port = free_port()
-    end(store, "1", f"http://127.0.0.1:{port}/x")
+    receiver = receive(listens=False)
+    end(store, "1", f"{receiver.url}/x")
     notify()
     failed = wait_for(lambda: (note := store.notifications("1")[0]).tries > 2 and note, "some tries", PATIENCE_S)
     assert failed.error.startswith("it cannot be reached")
-    bodies(receive(port=port), 1)
+    receiver.listen()
+    bodies(receiver, 1)
     all_sent(store)
 
 
@@ -266,7 +269,7 @@ def test_a_receiver_that_never_answers_delays_no_other_and_not_the_end(
     bodies(fast, 2)
     assert len(slow.received) == 1, "a receiver is sent one at a time"
     sender.close()
-    assert not sender._thread.is_alive()
+    assert "gpuwise-notify" not in [thread.name for thread in threading.enumerate()]
     assert not slow.released.is_set()
     assert len(store.notifications("1")) == 1, "that one is sent again by the next service"
 
@@ -321,29 +324,128 @@ def test_some_are_sent_at_a_time_and_few_of_a_user(store: SqlStore, notify: Noti
     wait_for(lambda: not any(thread.is_alive() for thread in own), "the connections to be closed", PATIENCE_S)
 
 
-def test_a_receiver_that_sends_a_byte_now_and_then_is_late_too(store: SqlStore, notify: Notify) -> None:
-    """Each wait for a byte is shorter than the time-out; all of them together are not."""
+@contextmanager
+def dripping(*lines: bytes, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """The port of a server that sends some lines, then a byte now and then.
+
+    Each line but the first is sent after a request. With TLS, that begins after the lines. Each wait for a byte is
+    shorter than the time-outs here; all of them together are not.
+    """
     stopped = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with ExitStack() as stack, suppress(OSError):
+            stack.callback(lambda: connection.close())
+            for number, line in enumerate(lines):
+                if number:
+                    connection.recv(4096)
+                connection.sendall(line)
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True)
+            while not stopped.wait(0.1):
+                connection.sendall(b"2")
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def drip() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 200 OK\r\n")
-                while not stopped.wait(0.1):
-                    try:
-                        connection.sendall(b"X")
-                    except OSError:
-                        return
-
-        dripping = threading.Thread(target=drip, daemon=True)
-        dripping.start()
-        end(store, "1", f"http://127.0.0.1:{listening.getsockname()[1]}/x")
-        notify(schedule=Schedule(timeout_s=1.5))
-        failed = wait_for(lambda: (note := store.notifications("1")[0]).tries and note, "a failure", PATIENCE_S)
-        assert failed.error == "it did not answer in time"
+        thread = threading.Thread(target=drip, args=(listening,), daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
         stopped.set()
-        dripping.join(PATIENCE_S)
+        thread.join(PATIENCE_S)
+
+
+def late(store: SqlStore) -> None:
+    failed = wait_for(lambda: (note := store.notifications("1")[0]).tries and note, "a failure", PATIENCE_S)
+    assert failed.error == "it did not answer in time"
+
+
+def test_a_receiver_that_sends_a_byte_now_and_then_is_late_too(store: SqlStore, notify: Notify) -> None:
+    with dripping(b"HTTP/1.1 200 OK\r\n") as port:
+        end(store, "1", f"http://127.0.0.1:{port}/x")
+        notify(schedule=Schedule(timeout_s=1.5))
+        late(store)
+
+
+OFFER = (b"220 mail\r\n", b"250-mail\r\n250 STARTTLS\r\n", b"220 go on\r\n")
+
+
+@pytest.mark.parametrize("lines", [(b"220-",), (b"220 mail\r\n", b"250-mail "), OFFER], ids=["hello", "ehlo", "tls"])
+def test_a_mail_server_that_sends_a_byte_now_and_then_is_late_too(
+    store: SqlStore, notify: Notify, tls: ssl.SSLContext, lines: tuple[bytes, ...]
+) -> None:
+    with dripping(*lines, tls=tls if lines == OFFER else None) as port:
+        end(store, "1", "mailto:ada@example.org")
+        notify(NotifySettings(mail=MailServer("127.0.0.1", port, "gpuwise@example.org")), Schedule(timeout_s=1.5))
+        late(store)
+
+
+def test_mail_that_was_accepted_is_sent_whatever_the_goodbye(
+    store: SqlStore, notify: Notify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server accepts the mail and then answers QUIT with a byte now and then."""
+    monkeypatch.setattr(mail_module, "PARTING_S", 0.5)
+    accepts = (
+        b"220 mail\r\n",
+        b"250 mail\r\n",
+        b"250 from\r\n",
+        b"250 to\r\n",
+        b"354 go\r\n",
+        b"250 accepted\r\n",
+        b"2",
+    )
+    with dripping(*accepts) as port:
+        end(store, "1", "mailto:ada@example.org")
+        notify(NotifySettings(mail=MailServer("127.0.0.1", port, "gpuwise@example.org")))
+        wait_for(lambda: store.notifications("1") == [], "it to be recorded as sent", PATIENCE_S)
+
+
+@pytest.fixture
+def full_port() -> Iterator[int]:
+    """A port of a listener whose queue is full, so that connections are neither accepted nor refused."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("0.0.0.0", 0), backlog=0))
+        port: int = listening.getsockname()[1]
+        with suppress(TimeoutError):
+            while True:
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 1.0))
+        yield port
+
+
+def test_a_host_with_many_addresses_is_not_tried_for_longer(full_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+    connect, resolve = socket.create_connection, socket.getaddrinfo
+
+    def counted(address: Any, timeout: float) -> socket.socket:
+        tried.append(address)
+        return connect(address, timeout)
+
+    def seven(host: str, port: int, *more: Any, **named: Any) -> list[Any]:
+        if host != "hooks":
+            return resolve(host, port, *more, **named)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{at}", port)) for at in range(1, 8)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", seven)
+    monkeypatch.setattr(socket, "create_connection", counted)
+    with pytest.raises(TimeoutError):
+        Webhooks(frozenset(("hooks",)), 1.0).send(f"http://hooks:{full_port}/x", None)  # type: ignore[arg-type]
+    assert len(tried) <= 2
+
+
+def test_only_some_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def refuse(address: Any, timeout: float) -> socket.socket:
+        tried.append(address)
+        raise ConnectionRefusedError
+
+    def resolve(host: str, port: int, **more: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"1.1.1.{at}", port)) for at in range(250)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(ConnectionRefusedError):
+        Webhooks(frozenset(("public",)), 60.0).send("http://hooks.example.org/x", None)  # type: ignore[arg-type]
+    assert tried == [(f"1.1.1.{at}", 80) for at in range(MOST_ADDRESSES)]
 
 
 def test_notifications_wait_while_the_disk_is_full_and_what_was_sent_is_not_sent_again(
@@ -432,33 +534,15 @@ def test_a_host_is_allowed_by_its_name(notify: Notify) -> None:
 # -- TLS and mail ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    names = ["-subj", "/CN=gpuwise", "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(cert), "-keyout", str(key)]
-    try:
-        subprocess.run([*command, *names], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("no openssl to make a certificate with")
-    return cert, key
-
-
-def secured(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    return context
-
-
 def test_a_webhook_with_a_certificate_that_is_trusted_is_notified_and_no_other(
     store: SqlStore,
     notify: Notify,
     receive: Callable[..., Receiver],
+    tls: ssl.SSLContext,
     certificate: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    receiver = receive(tls=secured(certificate))
+    receiver = receive(tls=tls)
     end(store, "1", f"{receiver.url}/x")
     notify()
     failed = wait_for(lambda: (note := store.notifications("1")[0]).tries and note, "a failure", PATIENCE_S)
@@ -470,9 +554,9 @@ def test_a_webhook_with_a_certificate_that_is_trusted_is_notified_and_no_other(
 
 @pytest.mark.parametrize("account", [None, ("gpuwise", "pass word")])
 def test_mail_is_sent_over_tls_with_a_password(
-    store: SqlStore, notify: Notify, certificate: tuple[Path, Path], account: tuple[str, str] | None
+    store: SqlStore, notify: Notify, tls: ssl.SSLContext, account: tuple[str, str] | None
 ) -> None:
-    with closing(MailReceiver(tls=secured(certificate), account=account)) as receiver:
+    with closing(MailReceiver(tls=tls, account=account)) as receiver:
         server = MailServer("127.0.0.1", receiver.port, "gpuwise@example.org", *(account or ()))
         end(store, "17", "mailto:ada@example.org", status="failed", why_ended="exit code 3", asked={"name": "größe"})
         notify(NotifySettings(mail=server))

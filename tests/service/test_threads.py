@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gpuwise.service.live.threads import Shared
+from running import await_in_thread
 
 
 def test_an_answer_is_shared_by_all_who_ask_within_a_moment_and_obtained_again_after_an_error() -> None:
@@ -28,4 +29,4 @@ def test_an_answer_is_shared_by_all_who_ask_within_a_moment_and_obtained_again_a
         expired = Shared(obtain, valid_s=0.0)
         assert [await expired.get(), await expired.get()] == [3, 4]
 
-    asyncio.run(ask())
+    await_in_thread(ask())

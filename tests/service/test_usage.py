@@ -6,11 +6,11 @@ from datetime import datetime
 
 import pytest
 
-from gpuwise.core.commands import Grant, Placement
+from gpuwise.core.commands import Grant, Placement, TaskGrant
 from gpuwise.core.job.needs import Sharing
 from gpuwise.core.records import AttemptUse
-from gpuwise.live.job_records import describe
-from gpuwise.service.live.usage import gpus_of, summed
+from gpuwise.live.job_records import describe, gpus_of
+from gpuwise.service.live.usage import summed
 
 MIDNIGHT = datetime(2030, 2, 1).timestamp()
 
@@ -33,6 +33,9 @@ class _State:
         (Placement((Grant(0, 0b100),), Sharing.SHARED, 500), 0.5),
         (Placement((Grant(0, 0b1, 4),), Sharing.MIG, 286), 0.286),
         (Placement((Grant(0, 0),)), 0),
+        (Placement((Grant(0, 0b11), Grant(1, 0b1)), tasks=(TaskGrant("worker", 0, 2), TaskGrant("ps", 1, 1))), 3),
+        (Placement((Grant(1, 0b10),), Sharing.SHARED, 250, tasks=(TaskGrant("worker", 1, 2),)), 0.25),
+        (Placement((), tasks=(TaskGrant("loader", 1, 3),)), 0),
     ],
 )
 def test_gpus_are_read_from_the_text_of_a_placement(placement: Placement, gpus: float) -> None:

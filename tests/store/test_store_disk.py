@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import crash_worker
@@ -46,43 +45,30 @@ def test_a_file_that_may_not_grow(sqlite_store: SqlStore) -> None:
     assert crash_worker.batches_in(sqlite_store) == kept + 1
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "gpuwise-test", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except FileNotFoundError:
-        pytest.skip("needs the program mount")
-    if mounted.returncode:
-        pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], timeout=10, check=True)
-
-
-def test_a_disk_without_room(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+def test_a_disk_without_room(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("1m")
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(200_000))
-    store = open_store(small_disk / "gpuwise.db")
+    store = open_store(disk / "gpuwise.db")
     kept = fill(store)
     assert crash_worker.batches_in(store) == kept > 0
     ballast.unlink()
     store.commit(crash_worker.batch(kept + 1))
     assert crash_worker.batches_in(store) == kept + 1
     store.close()
-    again = open_store(small_disk / "gpuwise.db")
+    again = open_store(disk / "gpuwise.db")
     assert crash_worker.batches_in(again) == kept + 1
     again.close()
 
 
-def test_a_disk_without_room_for_the_tables(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+def test_a_disk_without_room_for_the_tables(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("1m")
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(1_000_000))
     with pytest.raises(StoreError, match="the disk is full"):
-        open_store(small_disk / "gpuwise.db")
+        open_store(disk / "gpuwise.db")
     ballast.unlink()
-    store = open_store(small_disk / "gpuwise.db")
+    store = open_store(disk / "gpuwise.db")
     store.commit(Batch(jobs=[job("1")]))
     assert store.jobs() == [job("1")]
     store.close()

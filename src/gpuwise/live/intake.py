@@ -31,9 +31,9 @@ from gpuwise.live.admission import Admission
 from gpuwise.live.clock import Clock
 from gpuwise.live.forecasts import Forecasts, ObservedPaces, adopt
 from gpuwise.live.inbox import NotPossibleError
-from gpuwise.live.job_records import JobRecords, is_over
+from gpuwise.live.job_records import JobRecords, how_ended, is_over
 from gpuwise.live.recovery import damaged
-from gpuwise.live.submissions import UNSUCCESSFUL, Submissions, UserLimits, how_ended
+from gpuwise.live.submissions import UNSUCCESSFUL, Submissions, UserLimits
 
 
 class JobIntake:
@@ -224,7 +224,7 @@ class JobIntake:
         self._forecasts.remove(self.job_records.live[uid])
         if status in UNSUCCESSFUL:
             for name in (uid, uid.partition("-")[0]):
-                self._submissions.unsuccessful[name] = how_ended(uid, status)
+                self._submissions.unsuccessful[name] = f"job {uid} {how_ended(status)}"
         return self.admission.ended(uid, succeeded=status == "succeeded")
 
     def revisions(self, now_s: float) -> list[Event]:

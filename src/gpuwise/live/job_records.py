@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,6 +17,9 @@ from gpuwise.core.records import AttemptRecord, JobRecord
 from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.clock import Clock
 from gpuwise.live.forecasts import record_fields
+
+_SHARE = re.compile(r"\((\d+(?:\.\d+)?) %, [^)]*\)$")
+"""What `describe` says last of a placement that shares its GPUs."""
 
 
 class JobRecords:
@@ -180,7 +184,10 @@ class JobRecords:
 
 
 def describe(placement: Placement, state: ClusterState) -> str:
-    """A placement for people: ``box:0,1``, ``box:0 (50 %, shared)``, ``box:0,1 [2 worker on box, 1 ps on box]``."""
+    """A placement for people: ``box:0,1``, ``box:0 (50 %, shared)``, ``box:0,1 [2 worker on box, 1 ps on box]``.
+
+    Usage is counted by this text, which `gpus_of` reads.
+    """
     parts = []
     for grant in placement.grants:
         devices = ",".join(str(each) for each in range(grant.devices.bit_length()) if grant.devices >> each & 1)
@@ -194,6 +201,15 @@ def describe(placement: Placement, state: ClusterState) -> str:
         return where
     how = placement.sharing.name.lower().replace("_", " ")
     return f"{where} ({100 * placement.milli / WHOLE_GPU_MILLI:g} %, {how})"
+
+
+def gpus_of(text: str) -> float:
+    """How many GPUs a placement has, from the text that `describe` makes of it, which is all that is recorded."""
+    share = _SHARE.search(text)
+    where = text.partition(" ")[0]
+    devices = (part.rpartition(":")[2].partition("/")[0] for part in where.split("+"))
+    count = sum(len(numbers.split(",")) for numbers in devices if numbers)
+    return count * (float(share[1]) / 100 if share else 1.0)
 
 
 def _with_progress(record: JobRecord, seen: AttemptObserved) -> JobRecord:
@@ -214,3 +230,8 @@ def outcome_of(seen: AttemptObserved, *, cancelled: bool = True) -> str:
 def is_over(record: JobRecord) -> bool:
     """Whether a job has ended."""
     return Status[record.status.upper()] in ENDED
+
+
+def how_ended(status: str) -> str:
+    """How a job with a status has ended, for people: ``has failed``, ``was cancelled``."""
+    return f"{'was' if status == Status.CANCELLED.name.lower() else 'has'} {status}"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from gpuwise.core.events import Event, JobSubmitted
+from gpuwise.core.job.dependency import Dependency, Until
 from gpuwise.core.job.needs import Forecast, Source
 from gpuwise.core.job.request import JobRequest
 from gpuwise.core.job.spec import JobSpec
@@ -17,12 +18,11 @@ from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.units import format_duration
 from gpuwise.engine.engine import Engine
 from gpuwise.live.admission import Admission
-from gpuwise.live.admission.dependencies import Dependency, Until
 from gpuwise.live.clock import Clock
 from gpuwise.live.feasibility import Feasibility
 from gpuwise.live.forecasts import Forecasts, record_fields
 from gpuwise.live.inbox import LimitError, NotPossibleError
-from gpuwise.live.job_records import JobRecords
+from gpuwise.live.job_records import JobRecords, how_ended
 
 JOBS_PER_USER = 50_000
 UNSUCCESSFUL = ("failed", "cancelled")
@@ -111,7 +111,9 @@ class Submissions:
     def _ended_before(self, name: str, record: JobRecord) -> str:
         """Which job behind a name had ended without success before this turn, and how; empty is none."""
         failed = record if record.uid == name else self._task(name, UNSUCCESSFUL)
-        return how_ended(failed.uid, failed.status) if failed is not None and failed.status in UNSUCCESSFUL else ""
+        if failed is None or failed.status not in UNSUCCESSFUL:
+            return ""
+        return f"job {failed.uid} {how_ended(failed.status)}"
 
     def _task(self, array: str, statuses: Sequence[str] = ()) -> JobRecord | None:
         """One of an array's tasks."""
@@ -148,11 +150,6 @@ class Submissions:
             duration_s=Forecast(record.duration_s, low, high, Source(record.duration_source)),
             deadline_s=math.inf if deadline is None else self.clock.seconds(deadline),
         )
-
-
-def how_ended(uid: str, status: str) -> str:
-    """That a job has ended without success, for people."""
-    return f"job {uid} {'was' if status == 'cancelled' else 'has'} {status}"
 
 
 def _declare(engine: Engine, records: Sequence[JobRecord], specs: Sequence[JobSpec]) -> range:

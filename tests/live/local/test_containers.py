@@ -37,13 +37,15 @@ while True:
 """
 CLIENT = """
 import json, os, socket, sys, time
+from pathlib import Path
 client = socket.socket(socket.AF_UNIX)
 client.connect(sys.argv[1])
 inside = "import subprocess, sys, time; subprocess.Popen(['sleep', '1000']); time.sleep(1000)"
 asked = {"argv": [sys.executable, "-I", "-S", "-c", inside], "env": {"GPUWISE_TOKEN": os.environ["GPUWISE_TOKEN"]}}
 client.sendall(json.dumps(asked).encode() + b"\\n")
 print(client.makefile().read(), flush=True)
-time.sleep(float(sys.argv[2]))
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
 """
 
 
@@ -78,7 +80,7 @@ def none_alive(pids: list[int]) -> bool:
 
 def test_a_container_is_parked_resumed_and_killed_with_its_job(bench: Bench, daemon: str) -> None:
     bench.until(lambda: os.path.exists(daemon))
-    row = bench.start("1", *PYTHON, CLIENT, daemon, "1000", grace_s=0.0)
+    row = bench.start("1", *PYTHON, CLIENT, daemon, "end", grace_s=0.0)
     pids = contained(bench)
     bench.order(Suspend(row))
     bench.expect(JobSuspended, row)
@@ -92,8 +94,9 @@ def test_a_container_is_parked_resumed_and_killed_with_its_job(bench: Bench, dae
 
 def test_a_container_that_is_left_behind_ends_with_its_job(bench: Bench, daemon: str) -> None:
     bench.until(lambda: os.path.exists(daemon))
-    bench.start("1", *PYTHON, CLIENT, daemon, "2")
+    bench.start("1", *PYTHON, CLIENT, daemon, "end")
     pids = contained(bench)
+    (bench.folder / "jobs/1/work/end").touch()
     bench.until(lambda: not bench.executor.table.runs)
     assert bench.reported(AttemptEnded, "1")[0].exit_code == 0
     assert none_alive(pids)
@@ -101,7 +104,7 @@ def test_a_container_that_is_left_behind_ends_with_its_job(bench: Bench, daemon:
 
 def test_a_container_is_killed_if_the_supervisor_is_lost(bench: Bench, daemon: str) -> None:
     bench.until(lambda: os.path.exists(daemon))
-    bench.start("1", *PYTHON, CLIENT, daemon, "1000")
+    bench.start("1", *PYTHON, CLIENT, daemon, "end")
     pids = contained(bench)
     (run,) = bench.executor.table.runs.values()
     assert run.supervisor is not None
@@ -111,7 +114,7 @@ def test_a_container_is_killed_if_the_supervisor_is_lost(bench: Bench, daemon: s
 
 def test_a_process_in_a_container_is_its_jobs_and_others_are_foreign(bench: Bench, daemon: str) -> None:
     bench.until(lambda: os.path.exists(daemon))
-    bench.start("1", *PYTHON, CLIENT, daemon, "1000")
+    bench.start("1", *PYTHON, CLIENT, daemon, "end")
     first, _ = contained(bench)
     (run,) = bench.executor.table.runs.values()
     owners = Owners([run])

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 
 from gpuwise.api.schema.bodies import Body
 from gpuwise.api.schema.parameters import pattern
+from gpuwise.core.job.dependency import Until
 from gpuwise.core.job.kinds import (
     Choice,
     Flag,
@@ -35,7 +36,7 @@ NO_NUL = pattern(r"[^\x00]*", "text without NUL characters")
 PRINTABLE = pattern(r"[^\x00-\x1f\x7f]*", "text without control characters")
 Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARS, pattern=NO_NUL)]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=PRINTABLE)]
-DEPENDENCY = pattern(f"((afterok|afterany|afternotok):)?({UID_PATTERN})", "the id of a job such as 17, or afterany:17")
+DEPENDENCY = pattern(f"(({'|'.join(Until)}):)?({UID_PATTERN})", "the id of a job such as 17, or afterany:17")
 After = Annotated[str, StringConstraints(pattern=DEPENDENCY)]
 Address = Annotated[str, StringConstraints(max_length=MOST_CHARS, pattern=pattern(ADDRESS_PATTERN, ADDRESS))]
 WORDS: Mapping[str, Any] = {"command": Argument, "after": After, "notify": Address}

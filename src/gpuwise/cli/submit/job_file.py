@@ -17,9 +17,9 @@ from gpuwise.cli.show.tables import printable
 from gpuwise.cli.submit.draft import Draft
 from gpuwise.cli.submit.fields import FIELDS
 from gpuwise.core.errors import GpuwiseError, nearest_names
+from gpuwise.core.job.dependency import Dependency
 
 MAX_BYTES = 4 << 20
-UNTIL = ("afterok", "afterany", "afternotok")
 _ID = re.compile(r"[0-9]+(-[0-9]+)?")
 _TABLE = re.compile(r"\s*\[\[\s*[\"']?job[\"']?\s*\]\]")
 _SETTING = re.compile(r"\s*(?:\[{1,2}\s*(?:job\s*\.\s*)?)?[\"']?(?P<key>[\w-]+)[\"']?\s*[=.\]]")
@@ -123,7 +123,7 @@ def _in_order(drafts: Sequence[Draft]) -> list[Draft]:
     names = Counter(draft.name for draft in drafts if draft.name)
     linked = [_linked(draft, names) for draft in drafts]
     numbers = {draft.name: number for number, draft in enumerate(linked)}
-    graph = TopologicalSorter({at: [numbers[job_in(each)] for each in draft.after] for at, draft in enumerate(linked)})
+    graph = TopologicalSorter({at: [numbers[_job_in(each)] for each in draft.after] for at, draft in enumerate(linked)})
     try:
         graph.prepare()
     except CycleError as error:
@@ -137,23 +137,21 @@ def _linked(draft: Draft, names: Counter[str]) -> Draft:
     """A job with what it waits for split into names of the same file and ids."""
     if "after" not in draft.values:
         return draft
-    local = tuple(each for each in draft.values["after"] if job_in(each) in names)
-    ids = [each for each in draft.values["after"] if job_in(each) not in names]
-    for name in map(job_in, local):
+    local = tuple(each for each in draft.values["after"] if _job_in(each) in names)
+    ids = [each for each in draft.values["after"] if _job_in(each) not in names]
+    for name in map(_job_in, local):
         if names[name] > 1:
             raise GpuwiseError(f"{draft.labels['after']} names {name!r}, and {names[name]} jobs are called that")
     for each in ids:
-        if not _ID.fullmatch(job_in(each)):
-            near = ", ".join(map(printable, nearest_names(job_in(each), names)))
+        if not _ID.fullmatch(_job_in(each)):
+            near = ", ".join(map(printable, nearest_names(_job_in(each), names)))
             hint = f"did you mean {near}?" if near else "write the id of a job, such as 17"
             raise GpuwiseError(f"{draft.labels['after']} names {each!r}, and no job of the file is called that; {hint}")
     return replace(draft, after=local, values={**draft.values, "after": ids})
 
 
-def job_in(after: str) -> str:
-    """The job in ``afterany:prepare``; a name may have colons of its own."""
-    until, colon, name = after.partition(":")
-    return name if colon and until in UNTIL else after
+def _job_in(after: str) -> str:
+    return Dependency.parse(after).name
 
 
 def _lowest_first(graph: TopologicalSorter[int]) -> list[int]:

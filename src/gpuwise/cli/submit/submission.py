@@ -15,7 +15,7 @@ from gpuwise.cli.show.jobs import Job, array_of, resolved, run_time, short_name
 from gpuwise.cli.show.tables import Output, Row, is_for_people, listing, print_facts, printable, show
 from gpuwise.cli.show.times import moment
 from gpuwise.cli.submit.draft import Draft
-from gpuwise.cli.submit.job_file import job_in
+from gpuwise.core.job.dependency import Dependency
 
 FORECAST = ("job", "start", "finish", "where", "run time", "ahead", "why")
 
@@ -61,7 +61,7 @@ class Submission:
 
     def _after(self, wanted: Sequence[str]) -> list[str]:
         """What a job waits for, by ids; names of jobs are looked up."""
-        jobs = [(each, job_in(each)) for each in wanted]
+        jobs = [(each, Dependency.parse(each).name) for each in wanted]
         return [each.removesuffix(name) + resolved(self._client, [name])[0] for each, name in jobs]
 
     def send_and_wait(self) -> None:
@@ -109,7 +109,8 @@ class Submission:
 
 def _of_file(after: Sequence[str], ids: Mapping[str, str]) -> list[str]:
     """What a job waits for of its own file, by the ids that those jobs have now."""
-    return [each.removesuffix(job_in(each)) + ids[job_in(each)] for each in after]
+    jobs = [(each, Dependency.parse(each).name) for each in after]
+    return [each.removesuffix(name) + ids[name] for each, name in jobs]
 
 
 def _line(uid: str, jobs: Sequence[Job]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuwise.core.commands import Reason, Why
+from gpuwise.core.job.dependency import Until
 from gpuwise.core.records import JobRecord, QueueRecord
 from gpuwise.live.admission.arrays import ArrayLimits
-from gpuwise.live.admission.dependencies import Dependencies, Until
+from gpuwise.live.admission.dependencies import Dependencies
 from gpuwise.live.admission.fair_share import FairShare
 from gpuwise.live.admission.quotas import AdmissionError, LiveJob, Quotas, Stage, asked_milli, to_gpus, to_milli
 

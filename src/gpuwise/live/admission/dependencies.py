@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-
-class Until(enum.StrEnum):
-    """What a job waits for."""
-
-    OK = "afterok"
-    """That the other succeeds; of an array, all its tasks."""
-    ANY = "afterany"
-    """That the other ends, however; of an array, all its tasks."""
-    NOT_OK = "afternotok"
-    """That the other fails or is cancelled; of an array, one of its tasks."""
-
-
-class Dependency(NamedTuple):
-    """A job or array that another job waits for."""
-
-    until: Until
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> Dependency:
-        """From ``afterany:17``; ``17`` alone is ``afterok:17``."""
-        until, colon, name = text.partition(":")
-        return cls(Until(until), name) if colon else cls(Until.OK, text)
+from gpuwise.core.job.dependency import Dependency, Until
 
 
 @dataclass(frozen=True, slots=True)

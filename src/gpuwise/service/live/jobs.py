@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpuwise.core.commands import Reason
-from gpuwise.core.job.life_cycle import Status
 from gpuwise.core.job.needs import Source
 from gpuwise.core.job.request import MAX_ARRAY, JobRequest
 from gpuwise.core.notification import Notification
@@ -19,7 +18,7 @@ from gpuwise.core.units import WHOLE_GPU_MILLI
 from gpuwise.live.controller import Controller
 from gpuwise.live.inbox import NotPossibleError
 from gpuwise.live.intake import JobIntake
-from gpuwise.live.job_records import is_over
+from gpuwise.live.job_records import how_ended, is_over
 from gpuwise.live.local.accounts import Account, Accounts
 from gpuwise.service.live.access import Caller
 from gpuwise.service.live.audit import Audit
@@ -73,8 +72,7 @@ class WhyWaiting:
         if self.reason is not None:
             return str(self.reason)
         if is_over(self.job):
-            verb = "was" if self.job.status == Status.CANCELLED.name.lower() else "has"
-            return f"{verb} {self.job.status}" + (f": {self.job.why_ended}" if self.job.why_ended else "")
+            return how_ended(self.job.status) + (f": {self.job.why_ended}" if self.job.why_ended else "")
         return f"does not wait: it is {self.job.status}"
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuwise.core.records import AttemptUse
 from gpuwise.live.controller import Controller
+from gpuwise.live.job_records import gpus_of
 from gpuwise.service.live.errors import InvalidError
 from gpuwise.service.live.threads import WorkerPool
 
 BY = ("user", "queue", "day")
-_PERCENT = re.compile(r"\((\d+(?:\.\d+)?) %, [^)]*\)")
 
 
 @dataclass(slots=True)
@@ -76,12 +75,3 @@ def _days(begin: float, end: float) -> Iterator[tuple[str, float]]:
         midnight = datetime.combine(day + timedelta(days=1), datetime.min.time()).timestamp()
         yield day.isoformat(), min(end, midnight) - begin
         begin = midnight
-
-
-def gpus_of(placement: str) -> float:
-    """How many GPUs a placement has, from the text that `describe` makes of it."""
-    share = _PERCENT.search(placement)
-    where = placement.partition(" ")[0]
-    devices = (part.rpartition(":")[2].partition("/")[0] for part in where.split("+"))
-    count = sum(len(numbers.split(",")) for numbers in devices if numbers)
-    return count * (float(share[1]) / 100 if share else 1.0)

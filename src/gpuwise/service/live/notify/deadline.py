@@ -1,11 +1,21 @@
-"""A limit on the whole time of a connection."""
+"""A limit on the whole time of a connection, from its first address on."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
+import time
+from collections.abc import Iterable
+from itertools import islice
 from types import TracebackType
+
+from gpuwise.service.live.notify.errors import NotSentError
+
+CONNECT_S = 5.0
+"""Of one address, so that one that does not answer leaves time for the next."""
+MOST_ADDRESSES = 8
 
 
 class Deadline:
@@ -15,6 +25,8 @@ class Deadline:
     """
 
     def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends_at = time.monotonic() + seconds
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self.is_over = False
@@ -31,6 +43,42 @@ class Deadline:
             self._socket = None
             if self.is_over:  # an answer that was cut off may look complete
                 raise TimeoutError from error
+
+    def connect(self, addresses: Iterable[str], port: int) -> socket.socket:
+        """A connection to the first of some addresses that accepts one, which is watched from now on."""
+        failure: Exception = NotSentError("its host has no address")
+        for address in islice(addresses, MOST_ADDRESSES):
+            left_s = self._ends_at - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            try:
+                connection = socket.create_connection((address, port), min(CONNECT_S, left_s))
+            except OSError as error:
+                failure = error
+                continue
+            return self._watched(connection)
+        raise failure
+
+    def _watched(self, connection: socket.socket) -> socket.socket:
+        try:
+            connection.settimeout(self._seconds)
+            self.watch(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def tls(self) -> ssl.SSLContext:
+        """For connections that are watched while they shake hands, too, and after that."""
+
+        class Watched(ssl.SSLSocket):
+            def do_handshake(watched, block: bool = False) -> None:  # noqa: N805
+                self.watch(watched)
+                super().do_handshake(block)
+
+        context = ssl.create_default_context()
+        context.sslsocket_class = Watched
+        return context
 
     def watch(self, connection: socket.socket) -> None:
         """The socket to shut down when the time is over."""

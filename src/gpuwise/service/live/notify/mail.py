@@ -5,18 +5,20 @@ from __future__ import annotations
 import smtplib
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 from ipaddress import ip_address
 
 from gpuwise.core import __version__
+from gpuwise.service.live.notify.deadline import Deadline
 from gpuwise.service.live.notify.errors import NotSentError
 from gpuwise.service.live.notify.message import Message
 from gpuwise.service.live.notify.settings import TLS_PORT, MailServer
 
 HOW = "an administrator can enable it with: gpuwise up --smtp HOST"
+PARTING_S = 2.0
 
 
 class Mail:
@@ -35,14 +37,12 @@ class Mail:
         """Sends a message; raises if the server did not accept it."""
         if self._server is None:
             raise NotSentError(self.refusal)
-        session = _session(self._server, self._timeout_s)
-        try:
-            _log_in(session, self._server)
-            session.send_message(letter(self._server.sender, mailbox, message))
-            with suppress(OSError, smtplib.SMTPException):  # it was accepted, however they part
-                session.quit()
-        finally:
-            session.close()
+        with ExitStack() as stack:
+            with Deadline(self._timeout_s) as deadline:
+                session = stack.enter_context(closing(_Session(self._server, deadline, self._timeout_s)))
+                _log_in(session, self._server)
+                session.send_message(letter(self._server.sender, mailbox, message))
+            _part(session)
 
 
 def letter(sender: str, mailbox: str, message: Message) -> EmailMessage:
@@ -65,31 +65,50 @@ def _plain(name: str, value: object) -> str:
     return ", ".join(f"{each} {key}" for key, each in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _session(server: MailServer, timeout_s: float) -> smtplib.SMTP:
-    """A connection, with TLS where the server offers it."""
-    context = ssl.create_default_context()
-    if _is_loopback(server.host):  # nothing is between, and few such servers have a certificate that others trust
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    name = socket.gethostname()  # smtplib would ask the name service, which may take long
-    if server.port == TLS_PORT:
-        return smtplib.SMTP_SSL(server.host, server.port, name, timeout=timeout_s, context=context)
-    session = smtplib.SMTP(server.host, server.port, name, timeout=timeout_s)
-    try:
-        session.ehlo_or_helo_if_needed()
-        if session.has_extn("starttls"):
-            session.starttls(context=context)
-    except BaseException:
-        session.close()
-        raise
-    return session
+class _Session(smtplib.SMTP):
+    """A connection to a mail server, which a deadline breaks, with TLS where the server offers it."""
+
+    def __init__(self, server: MailServer, deadline: Deadline, timeout_s: float) -> None:
+        self._deadline = deadline
+        self._tls = deadline.tls()
+        if _is_loopback(server.host):  # nothing is between, and few such servers have a certificate that others trust
+            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        name = socket.gethostname()  # smtplib would ask the name service, which may take long
+        super().__init__(server.host, server.port, name, timeout=timeout_s)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        """What smtplib calls to connect."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        connection = self._deadline.connect((str(address[0]) for *_, address in found), port)
+        return self._tls.wrap_socket(connection, server_hostname=host) if port == TLS_PORT else connection
+
+    def secure(self) -> None:
+        """Begins TLS if the server offers it and it is not yet in use."""
+        self.ehlo_or_helo_if_needed()
+        if self.has_extn("starttls") and not self.is_secured:
+            self.starttls(context=self._tls)
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether TLS is in use."""
+        return isinstance(self.sock, ssl.SSLSocket)
 
 
-def _log_in(session: smtplib.SMTP, server: MailServer) -> None:
+def _log_in(session: _Session, server: MailServer) -> None:
+    session.secure()
     if not server.user:
         return
-    if not isinstance(session.sock, ssl.SSLSocket) and not _is_loopback(server.host):
+    if not session.is_secured and not _is_loopback(server.host):
         raise NotSentError("the mail server does not offer STARTTLS, and a password is not sent without")
     session.login(server.user, server.password)
+
+
+def _part(session: _Session) -> None:
+    """Says goodbye; the mail was accepted, however that goes."""
+    with suppress(OSError, smtplib.SMTPException), Deadline(PARTING_S) as deadline:
+        if session.sock is not None:
+            deadline.watch(session.sock)
+            session.quit()
 
 
 def _is_loopback(host: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from gpuwise.core.notification import Notification
 from gpuwise.core.records import JobRecord, Store
 from gpuwise.core.units import format_duration
+from gpuwise.live.job_records import how_ended
 from gpuwise.service.live.notify.errors import NotSentError
 
 MOST_REASON_CHARS = 500
@@ -95,11 +96,11 @@ def _words(facts: Mapping[str, Any]) -> tuple[str, str]:
     if "tasks" in facts:
         tasks = ", ".join(f"{count} {status}" for status, count in sorted(facts["tasks"].items()))
         return f"array {job}: {tasks}", f"array {job} of {facts['user']} has ended: {tasks}"
-    has = "was" if facts["status"] == "cancelled" else "has"
+    ended = how_ended(facts["status"])
     took = "" if facts["started_at"] is None else f" after {format_duration(facts['ended_at'] - facts['started_at'])}"
     reason = f": {facts['reason']}" if facts["reason"] else ""
-    title = f"job {job} {has} {facts['status']}"
-    return title, f"job {job} of {facts['user']} {has} {facts['status']}{took}{reason}"
+    title = f"job {job} {ended}"
+    return title, f"job {job} of {facts['user']} {ended}{took}{reason}"
 
 
 def _printable(text: str) -> str:

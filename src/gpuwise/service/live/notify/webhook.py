@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -17,7 +16,6 @@ from gpuwise.service.live.notify.errors import NotSentError
 from gpuwise.service.live.notify.message import Message
 from gpuwise.service.live.notify.settings import PUBLIC
 
-CONNECT_S = 5.0
 NAT64 = IPv6Network("64:ff9b::/96")
 PORTS = {"http": 80, "https": 443}
 HOW = "an administrator can allow its host with: gpuwise up --webhook-hosts"
@@ -57,30 +55,10 @@ class Webhooks:
 
     def _connect(self, parts: SplitResult, deadline: Deadline) -> socket.socket:
         """A connection to the first address of a host that accepts one, and that may be posted to."""
-        connection = self._reach(parts)
-        try:
-            deadline.watch(connection)
-            connection.settimeout(self._timeout_s)
-            if parts.scheme == "http":
-                return connection
-            context = ssl.create_default_context()
-            secured = context.wrap_socket(connection, server_hostname=_host(parts), do_handshake_on_connect=False)
-            connection = secured
-            deadline.watch(secured)
-            secured.do_handshake()
-            return secured
-        except BaseException:
-            connection.close()
-            raise
-
-    def _reach(self, parts: SplitResult) -> socket.socket:
-        failure: OSError | None = None
-        for address in self._addresses(parts):
-            try:
-                return socket.create_connection((address, _port(parts)), min(CONNECT_S, self._timeout_s))
-            except OSError as error:
-                failure = error
-        raise failure or NotSentError("its host has no address")
+        connection = deadline.connect(self._addresses(parts), _port(parts))
+        if parts.scheme == "http":
+            return connection
+        return deadline.tls().wrap_socket(connection, server_hostname=_host(parts))
 
     def _addresses(self, parts: SplitResult) -> Iterator[str]:
         """The addresses of a host; one that is not public only if the host is allowed by its name."""
