@@ -370,7 +370,7 @@ def test_even_a_mistake_could_not_make_markup_of_words(open_page: Open, address:
     complaints.clear()
 
 
-@pytest.mark.parametrize("width", [400, 940, 1400])
+@pytest.mark.parametrize("width", [400, 940, 1000, 1400])
 def test_nothing_is_wider_than_the_window(open_page: Open, address: str, double: Double, width: int) -> None:
     long = "a" * 128
     double.put(
