@@ -51,19 +51,31 @@ def test_moments_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert local(1e20, NOW) == "1e+20"
 
 
-@pytest.mark.parametrize("words", [[], ["submit"], ["queues", "set"]], ids=str)
-def test_help_needs_neither_network_nor_drawing(words: list[str]) -> None:
+def loaded_by(*words: str) -> set[str]:
+    """The modules that a command loads."""
     program = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('LOADED', *sys.modules))\n"
-        f"sys.argv = ['gpuwise', *{words!r}, '--help']\n"
+        f"sys.argv = ['gpuwise', *{words!r}]\n"
         "from gpuwise.cli.main import main\n"
         "main()\n"
     )
-    done = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, check=True)
-    loaded = done.stdout.rsplit("LOADED", 1)[1].split()
+    done = subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, check=False)
+    return set(done.stdout.rsplit("LOADED", 1)[1].split())
+
+
+@pytest.mark.parametrize("words", [[], ["submit"], ["queues", "set"]], ids=str)
+def test_help_needs_neither_network_nor_drawing(words: list[str]) -> None:
+    loaded = loaded_by(*words, "--help")
     assert "gpuwise.cli.submit.command" in loaded
-    assert not {"http.client", "ssl", "urllib3", "rich", "numpy", "gpuwise.core.job.table"} & set(loaded)
+    assert not {"http.client", "ssl", "urllib3", "rich", "numpy", "gpuwise.core.job.table"} & loaded
+
+
+@pytest.mark.parametrize("words", [["queue"], ["show", "1"], ["submit", "true"], ["wait", "1"]], ids=str)
+def test_a_command_of_the_service_loads_none_of_its_parts(words: list[str]) -> None:
+    loaded = loaded_by(*words, "--server", "http://127.0.0.1:1")
+    assert "urllib3" in loaded
+    assert not {"numpy", "gpuwise.engine.engine", "gpuwise.live.controller", "sqlalchemy", "fastapi"} & loaded
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

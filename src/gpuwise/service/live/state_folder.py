@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from gpuwise.core.errors import GpuwiseError
-from gpuwise.live.local.attempts.folders import PASSABLE, PRIVATE
+from gpuwise.live.local.modes import PASSABLE, PRIVATE
 
 PRIVATE_FILE = 0o600
 

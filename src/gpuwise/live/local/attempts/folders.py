@@ -19,6 +19,7 @@ from typing import Any
 from gpuwise.core.commands import Placement
 from gpuwise.engine.journal import placement_of
 from gpuwise.live.local.accounts import Account
+from gpuwise.live.local.modes import PASSABLE, PRIVATE
 from gpuwise.live.local.supervisor import files
 
 FORMAT = 1
@@ -28,8 +29,6 @@ LARGEST_ERRNO = 4095
 """The kernel has no larger error numbers."""
 JOB = "job"
 """In an attempt's folder: the folder that its job writes to."""
-PRIVATE, PASSABLE = 0o700, 0o711
-"""Modes of folders: only their owner may enter; every account may pass to names that it knows."""
 LEAVE, PAUSE, RUN = "leave", "pause", "run"
 """What control.json may ask of a job."""
 NOT_ITS_FAULT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
