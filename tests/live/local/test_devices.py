@@ -354,8 +354,7 @@ def test_a_parked_job_keeps_its_memory_from_others_and_not_from_itself(used: tup
         bench.engine.order(bench.clock.now_s(), [Start(state.jobs.row_of["2"], on((0, 0)))])
     bench.order(Resume(parked, on((0, 0))))
     bench.expect(JobStarted, parked)
-    assert bench.expect(DevicesClaimed, parked).devices == ()
-    assert state.jobs.shape_of(parked).parked == ()
+    bench.until(lambda: state.jobs.shape_of(parked).parked == ())  # a claim may be given up before the start is seen
     assert not bench.attempt("1", 2).exists()  # the same process goes on
 
 

@@ -69,8 +69,8 @@ def test_a_job_that_cannot_save_is_parked_and_goes_on_on_other_cores(bench: Benc
     bench.expect(JobStarted, row)
     assert [report.number for report in bench.reported(AttemptStarted, "1")] == [1, 2, 3]
     assert [report.outcome for report in bench.reported(AttemptEnded, "1")] == ["suspended", "suspended"]
-    os.kill(pid, signal.SIGKILL)
-    assert bench.expect(JobFailed, row).cause == "killed by signal 9 (SIGKILL)"
+    os.kill(pid, signal.SIGUSR1)  # SIGKILL may also mean that this machine, where other tests run, is out of memory
+    assert bench.expect(JobFailed, row).cause == f"killed by signal {signal.SIGUSR1.value} (SIGUSR1)"
     assert bench.reported(AttemptEnded, "1")[-1].number == 3
 
 
