@@ -318,8 +318,8 @@ def test_guesses_must_wait_and_others_need_not(running: Running) -> None:
             assert 1 <= int(answer.headers["Retry-After"]) <= 10
             assert bob.get("/v1/jobs").status_code == 200
             assert Person(client, None).get("/v1/jobs").status_code == 401  # a page must see that it is logged out
-        told = [outcome for _, _, _, outcome in running.audit(10)]
-        assert len([each for each in told if "this token is not known" in each]) == 3
+        logged = [outcome for _, _, _, outcome in running.audit(10)]
+        assert len([each for each in logged if "this token is not known" in each]) == 3
     finally:
         server.close()
 
@@ -350,7 +350,7 @@ def test_no_secret_is_logged(running: Running, caplog: pytest.LogCaptureFixture)
         page.delete("/v1/session")
         page.get("/v1/status")
         secrets += [code, page.headers["Authorization"].removeprefix("Bearer ")]
-    told = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
-    assert any("/v1/session" in each for each in told)
-    assert not any(secret in each for each in told for secret in secrets)
+    logged = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
+    assert any("/v1/session" in each for each in logged)
+    assert not any(secret in each for each in logged for secret in secrets)
     assert not any(secret in text for entry in running.audit(10) for text in entry for secret in secrets)

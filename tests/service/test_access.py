@@ -94,10 +94,10 @@ def test_a_revoked_token_is_refused_at_once_and_for_good(access: Access, store: 
     token, secret = access.add("bob", UserRole.USER)
     principal = access.by_secret(secret)
     session, _ = access.log_in(principal)
-    told: list[str] = []
-    access.on_change = lambda: told.append("changed")
+    changes: list[str] = []
+    access.on_change = lambda: changes.append("changed")
     assert access.revoke(token.id).revoked_at == time.now
-    assert told == ["changed"]
+    assert changes == ["changed"]
     assert not access.is_valid(principal)
     for again in (access, Access(store, time)):
         with pytest.raises(WrongTokenError):
@@ -271,10 +271,10 @@ def test_a_session_lasts_a_day_and_ends_with_the_service(access: Access, store: 
 def test_logging_out_ends_one_session_and_tells(access: Access) -> None:
     _, secret = access.add("bob", UserRole.USER)
     first, second = (access.by_secret(access.log_in(access.by_secret(secret))[0]) for _ in range(2))
-    told: list[str] = []
-    access.on_change = lambda: told.append("changed")
+    changes: list[str] = []
+    access.on_change = lambda: changes.append("changed")
     access.log_out(first)
-    assert told == ["changed"]
+    assert changes == ["changed"]
     assert [access.is_valid(each) for each in (first, second, access.by_secret(secret))] == [False, True, True]
 
 
